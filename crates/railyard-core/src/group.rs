@@ -1,0 +1,120 @@
+//! The life of a lane in memory: one message at a time, events in, effects out.
+//!
+//! ```text
+//!            Hinted            PlaceTaken            Begun              CallEnded            Settled(next)
+//!  Resting ─────────▶ Waiting ───────────▶ Beginning ──────▶ Calling ──────────▶ Settling ──────────────▶ Calling
+//!     ▲                  │ Refused             │ NothingToBegin               │ Settled / SettleFailed
+//!     └──────────────────┴─────────────────────┴──────────────────────────────┘
+//! ```
+//!
+//! The database has the last word on every arrow: a begin that returns nothing, or a settle that finds its row gone,
+//! only brings the lane back to rest. What a crashed lane held in memory stands in the in-flight row.
+
+use crate::message::Message;
+use crate::settlement::Settlement;
+
+/// Where a lane is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GroupState {
+    /// Nothing is known to do.
+    Resting,
+    /// Due, and waiting for a place at its endpoint.
+    Waiting,
+    /// Has a place; intent is being committed.
+    Beginning,
+    /// Intent is committed; the rail has the message.
+    Calling,
+    /// The outcome is being committed.
+    Settling,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The store says that the lane may have something due.
+    Hinted,
+    /// The endpoint has a place for it.
+    PlaceTaken,
+    /// It gets none: breaker open, stopping.
+    Refused,
+    /// Intent is committed.
+    Begun(Box<Message>),
+    /// The head is not due, held, in flight elsewhere, or not ours.
+    NothingToBegin,
+    /// The rail is done with it.
+    CallEnded(Box<Settlement>),
+    /// The outcome is committed; the group's next was begun with it, if there was one.
+    Settled(Option<Box<Message>>),
+    /// The outcome could not be written: the in-flight row stays and the Reaper reads it.
+    SettleFailed,
+}
+
+/// What to do now.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Wait for a place at the endpoint.
+    TakePlace,
+    /// Commit intent.
+    Begin,
+    /// Give it to the rail.
+    Call(Box<Message>),
+    /// Commit the outcome.
+    Settle(Box<Settlement>),
+    /// Give the place and the credit back; say whether the store should be asked what stands at the head.
+    Rest {
+        /// Begin found nothing: the hint was wrong and has to be put right (store.md step 7).
+        tidy: bool,
+    },
+}
+
+/// An event that has no meaning in a state. The lane is broken and must end: the database still knows everything.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{event} in state {state:?}")]
+pub struct Illegal {
+    /// Where the lane was.
+    pub state: GroupState,
+    /// What came.
+    pub event: &'static str,
+}
+
+impl Event {
+    /// Its name, for errors and tests.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Hinted => "Hinted",
+            Self::PlaceTaken => "PlaceTaken",
+            Self::Refused => "Refused",
+            Self::Begun(_) => "Begun",
+            Self::NothingToBegin => "NothingToBegin",
+            Self::CallEnded(_) => "CallEnded",
+            Self::Settled(_) => "Settled",
+            Self::SettleFailed => "SettleFailed",
+        }
+    }
+}
+
+impl GroupState {
+    /// All states.
+    pub const ALL: [Self; 5] = [Self::Resting, Self::Waiting, Self::Beginning, Self::Calling, Self::Settling];
+
+    /// The next state and what to do in it.
+    ///
+    /// # Errors
+    /// [`Illegal`] where the table has no arrow.
+    pub fn apply(self, event: Event) -> Result<(Self, Effect), Illegal> {
+        match (self, event) {
+            (Self::Resting, Event::Hinted) => Ok((Self::Waiting, Effect::TakePlace)),
+            (Self::Waiting, Event::PlaceTaken) => Ok((Self::Beginning, Effect::Begin)),
+            (Self::Waiting, Event::Refused) => Ok((Self::Resting, Effect::Rest { tidy: false })),
+            (Self::Beginning, Event::Begun(message)) => Ok((Self::Calling, Effect::Call(message))),
+            (Self::Beginning, Event::NothingToBegin) => Ok((Self::Resting, Effect::Rest { tidy: true })),
+            (Self::Calling, Event::CallEnded(settlement)) => Ok((Self::Settling, Effect::Settle(settlement))),
+            (Self::Settling, Event::Settled(Some(message))) => Ok((Self::Calling, Effect::Call(message))),
+            (Self::Settling, Event::Settled(None) | Event::SettleFailed) => {
+                Ok((Self::Resting, Effect::Rest { tidy: false }))
+            }
+            (state, event) => Err(Illegal { state, event: event.name() }),
+        }
+    }
+}
