@@ -102,16 +102,14 @@ mod tests {
     #[test]
     fn s3_25_webhook_steps_then_cap() {
         let webhook = Backoff::webhook();
-        let seconds: Vec<u64> =
-            (1..=7).map(|n| webhook.wait(RetryStrategy::Exponential, n, 0.5).as_secs()).collect();
+        let seconds: Vec<u64> = (1..=7).map(|n| webhook.wait(RetryStrategy::Exponential, n, 0.5).as_secs()).collect();
         assert_eq!(seconds, [5, 15, 30, 60, 120, 120, 120]);
     }
 
     #[test]
     fn s2_11_payment_steps_double_to_the_cap() {
         let payment = Backoff::payment();
-        let seconds: Vec<u64> =
-            (1..=8).map(|n| payment.wait(RetryStrategy::Exponential, n, 0.5).as_secs()).collect();
+        let seconds: Vec<u64> = (1..=8).map(|n| payment.wait(RetryStrategy::Exponential, n, 0.5).as_secs()).collect();
         assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
     }
 

@@ -13,6 +13,7 @@ pub mod headers;
 pub mod hold;
 pub mod ids;
 pub mod job;
+mod json_fields;
 pub mod limits;
 pub mod message;
 pub mod mode;
