@@ -98,6 +98,14 @@ class Gateway:
         }) + "\n")
 
 
+    def stranger(self, faults, body):
+        """A body that the feed does not hold: a fault, and a receipt that belongs to no instruction."""
+        start = body[:200].decode("latin-1")
+        self.ledger.count("unknown", [], faults, start)
+        self.log.write(json.dumps({"at_ms": time.time_ns() // 1_000_000, "instruction": None, "answer": "unknown",
+                                   "accepted": False, "order": [], "faults": faults, "body": start}) + "\n")
+
+
 class Connection(asyncio.Protocol):
     """One connection: bytes in, exchanges out."""
 
@@ -149,7 +157,7 @@ class Connection(asyncio.Protocol):
         faults = gateway.verifier.faults(headers, body)
         instruction = gateway.ledger.find(body)
         if instruction is None:
-            gateway.ledger.count("unknown", [], faults + ["body is not that of any instruction"], body[:200].decode("latin-1"))
+            gateway.stranger(faults + ["body is not that of any instruction"], body)
             self.send(400, "no such instruction")
             return
         head = {name: values[0] for name, values in headers.items()}

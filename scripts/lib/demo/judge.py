@@ -1,0 +1,135 @@
+"""The verdict: the receiver's log on one side, the database's record on the other, the feed as what was asked for.
+
+Terms, as the report uses them:
+- delivered: taken by the receiver and COMPLETED on record. lost: never taken by the receiver.
+- retry: any receipt of an instruction after its first.
+- duplicate: a receipt after one that the receiver had taken, or had not answered with a refusal. It is marked if the
+  record explains it: an attempt since that earlier receipt reads ZOMBIE_REQUEUE, DEFERRED or answer lost.
+- signature failure: a receipt with anything wrong about who sent it, when, or a single byte of it.
+- rate violations: 0, since the demo sets no limit; the key is there for runs that do.
+"""
+
+# Outcomes after which nobody knows whether the receiver acted.
+ANSWER_LOST = {"DISPATCH_TIMEOUT", "CONNECTION_RESET", "CONNECTION_CLOSED", "PROTOCOL_ERROR"}
+REFUSALS = {429, 500, 502, 503, 504}
+
+
+class Job:
+    """What the database says of one instruction."""
+
+    def __init__(self, job_id, created_ms, status):
+        self.id = job_id
+        self.created_ms = created_ms
+        self.status = status
+        # {attempt number: (state, error code)}, late results left out.
+        self.attempts = {}
+
+
+def percentile(sorted_values, percent):
+    """By nearest rank; None of nothing."""
+    if not sorted_values:
+        return None
+    return sorted_values[min(len(sorted_values) - 1, len(sorted_values) * percent // 100)]
+
+
+def by_instruction(receipts):
+    """Receipts of each instruction, in the order of arrival."""
+    out = {}
+    for receipt in sorted(receipts, key=lambda r: (r["at_ms"], r.get("receipt", 0))):
+        if receipt["instruction"] is not None:
+            out.setdefault(receipt["instruction"], []).append(receipt)
+    return out
+
+
+def explained(job, first, second):
+    """Does the record say why `second` followed `first`?"""
+    for number in range(first["attempt"], second["attempt"]):
+        state, code = job.attempts.get(number, (None, None))
+        if state in ("ZOMBIE_REQUEUE", "DEFERRED") or code in ANSWER_LOST:
+            return True
+    return False
+
+
+def duplicates(arrivals, jobs):
+    """(marked, unmarked)"""
+    marked = unmarked = 0
+    for instruction, receipts in arrivals.items():
+        for first, second in zip(receipts, receipts[1:]):
+            if first["answer"] in REFUSALS:
+                continue
+            job = jobs.get(instruction)
+            if job is not None and explained(job, first, second):
+                marked += 1
+            else:
+                unmarked += 1
+    return marked, unmarked
+
+
+def takeover_ms(arrivals, jobs, killed_ms):
+    """From the kill to the first receipt of a group that had work waiting at that moment."""
+    waiting, after = set(), []
+    for instruction, receipts in arrivals.items():
+        taken = next((r["at_ms"] for r in receipts if r["accepted"]), None)
+        job = jobs.get(instruction)
+        if job is not None and job.created_ms <= killed_ms and (taken is None or taken > killed_ms):
+            waiting.add(receipts[0]["group"])
+        after.extend(r for r in receipts if r["at_ms"] > killed_ms)
+    times = [r["at_ms"] for r in after if r["group"] in waiting]
+    return min(times) - killed_ms if times else None
+
+
+def problems_of(report, feed, arrivals, jobs):
+    """What keeps this run from being a success, beyond the figures themselves."""
+    out = []
+    for key in ("lost", "order_violations", "signature_failures", "duplicates_unmarked", "rate_violations"):
+        if report[key]:
+            out.append(f"{key} is {report[key]}")
+    if report["delivered"] != report["messages"]:
+        open_jobs = [i for i in feed if i not in jobs or jobs[i].status != "COMPLETED"]
+        out.append(f"delivered is {report['delivered']} of {report['messages']}; not completed on record: {open_jobs[:5]}")
+    if len(jobs) != len(feed):
+        out.append(f"{len(jobs)} jobs are on record for {len(feed)} lines")
+    phantom = [i for i, job in jobs.items() if job.status == "COMPLETED" and not any(r["accepted"] for r in arrivals.get(i, []))]
+    if phantom:
+        out.append(f"completed on record, never taken by the receiver: {phantom[:5]}")
+    unrecorded = [
+        (i, r["attempt"]) for i, receipts in arrivals.items() for r in receipts
+        if i not in jobs or r["attempt"] not in jobs[i].attempts]
+    if unrecorded:
+        out.append(f"received but not on record: {unrecorded[:5]}")
+    strangers = [i for i, receipts in arrivals.items() if i in jobs and any(r["job"] != jobs[i].id for r in receipts)]
+    if strangers:
+        out.append(f"idempotency key is not the job's id: {strangers[:5]}")
+    return out
+
+
+def judge(feed, receipts, jobs, killed_ms, nodes):
+    """(report, problems). `feed`: {instruction: group}; `jobs`: {instruction: Job}; `killed_ms`: when the node died."""
+    arrivals = by_instruction(receipts)
+    taken = {i: min(r["at_ms"] for r in rs if r["accepted"]) for i, rs in arrivals.items() if any(r["accepted"] for r in rs)}
+    delivered = [i for i in taken if i in jobs and jobs[i].status == "COMPLETED"]
+    latencies = sorted(max(0, taken[i] - jobs[i].created_ms) for i in taken if i in jobs)
+    marked, unmarked = duplicates(arrivals, jobs)
+    span_ms = max(taken.values()) - min(r["at_ms"] for r in receipts) if taken else 0
+    report = {
+        "messages": len(feed),
+        "groups": len(set(feed.values())),
+        "nodes": nodes,
+        "delivered": len(delivered),
+        "lost": len(feed) - len(taken),
+        "order_violations": sum(bool(r["order"]) for r in receipts),
+        "signature_failures": sum(bool(r["faults"]) for r in receipts),
+        "duplicates_marked": marked,
+        "duplicates_unmarked": unmarked,
+        "rate_violations": 0,
+        "retries": sum(len(rs) - 1 for rs in arrivals.values()),
+        "per_second": round(len(taken) * 1000 / span_ms, 1) if span_ms else None,
+        "latency_ms": {"p50": percentile(latencies, 50), "p99": percentile(latencies, 99)},
+        "takeover_ms": takeover_ms(arrivals, jobs, killed_ms) if killed_ms else None,
+    }
+    problems = problems_of(report, feed, arrivals, jobs)
+    if killed_ms is None:
+        problems.append("the node was never killed: everything was delivered before half-way was noticed")
+    elif not any(at > killed_ms for at in taken.values()):
+        problems.append("the kill came after the last delivery")
+    return report, problems

@@ -1,0 +1,71 @@
+"""The verdict over made-up logs and records: what it counts, and what makes a run fail."""
+
+import unittest
+
+from demo.judge import Job, judge
+
+FEED = {"a": "g1", "b": "g1", "c": "g2"}
+
+
+def receipt(instruction, at_ms, attempt, answer, **other):
+    out = {"instruction": instruction, "group": FEED[instruction], "at_ms": at_ms, "attempt": attempt, "answer": answer,
+           "accepted": answer == 200, "job": f"job-{instruction}", "receipt": attempt, "order": [], "faults": []}
+    return {**out, **other}
+
+
+def completed(instruction, *attempts):
+    job = Job(f"job-{instruction}", 0, "COMPLETED")
+    job.attempts = {n: attempt for n, attempt in enumerate(attempts, start=1)}
+    return job
+
+
+DONE = ("DISPATCHED", None)
+
+
+class JudgeTest(unittest.TestCase):
+    def run_with(self, middle, attempts):
+        """`middle`: the receipts of b; `attempts`: its record. Killed at 25."""
+        receipts = [receipt("a", 10, 1, 200), *middle, receipt("c", 90, 1, 200)]
+        jobs = {"a": completed("a", DONE), "b": completed("b", *attempts), "c": completed("c", DONE)}
+        return judge(FEED, receipts, jobs, 25, 1)
+
+    def test_a_clean_run_with_a_retry(self):
+        report, problems = self.run_with([receipt("b", 20, 1, 503), receipt("b", 40, 2, 200)],
+                                         [("RETRYABLE", "HTTP_503"), DONE])
+        self.assertEqual(problems, [])
+        self.assertEqual((report["delivered"], report["retries"], report["takeover_ms"]), (3, 1, 15))
+        self.assertEqual((report["duplicates_marked"], report["duplicates_unmarked"]), (0, 0))
+
+    def test_a_repeat_after_the_kill_is_marked_by_its_zombie(self):
+        cut = receipt("b", 20, 1, "cut", accepted=True)
+        report, problems = self.run_with([cut, receipt("b", 60, 2, 200)], [("ZOMBIE_REQUEUE", None), DONE])
+        self.assertEqual((report["duplicates_marked"], problems), (1, []))
+
+    def test_a_repeat_after_a_lost_answer_is_marked(self):
+        reset = receipt("b", 20, 1, "reset", accepted=True)
+        report, problems = self.run_with([reset, receipt("b", 60, 2, 200)], [("RETRYABLE", "CONNECTION_RESET"), DONE])
+        self.assertEqual((report["duplicates_marked"], problems), (1, []))
+
+    def test_a_repeat_that_nothing_explains_fails_the_run(self):
+        report, problems = self.run_with([receipt("b", 20, 1, 200), receipt("b", 60, 2, 200)],
+                                         [("RETRYABLE", "HTTP_500"), DONE])
+        self.assertEqual(report["duplicates_unmarked"], 1)
+        self.assertTrue(problems)
+
+    def test_a_receipt_without_an_attempt_on_record_fails_the_run(self):
+        _, problems = self.run_with([receipt("b", 20, 1, 503), receipt("b", 40, 2, 200)], [("RETRYABLE", "HTTP_503")])
+        self.assertIn("received but not on record", problems[0])
+
+    def test_completed_on_record_and_never_received_is_lost(self):
+        report, problems = self.run_with([], [DONE])
+        self.assertEqual((report["lost"], report["delivered"]), (1, 2))
+        self.assertIn("completed on record, never taken by the receiver: ['b']", problems)
+
+    def test_a_run_without_a_kill_is_no_success(self):
+        receipts = [receipt(i, 10 + n, 1, 200) for n, i in enumerate(FEED)]
+        _, problems = judge(FEED, receipts, {i: completed(i, DONE) for i in FEED}, None, 1)
+        self.assertIn("never killed", problems[0])
+
+
+if __name__ == "__main__":
+    unittest.main()
