@@ -1,0 +1,157 @@
+"""The story, top to bottom: start, feed, kill half-way, start again, wait, judge, report."""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+
+from . import record
+from .installation import Installation
+from .judge import judge
+from .processes import Gone, Processes
+from .watch import Receiver, teller, wait_until
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+FEED = os.path.join(ROOT, "config", "demo", "payments.ndjson")
+# No delivery for so long: something is broken, and waiting longer won't mend it.
+STALLED_S = 60
+# From half-way on, for so long the demo waits for a moment with calls in flight before it kills anyhow.
+CALM_S = 5
+
+
+def load_feed(path):
+    """{instruction: group}, in the order of the file."""
+    with open(path, encoding="utf-8") as feed:
+        return {job["idempotencyKey"]: job["groupId"] for job in map(json.loads, feed)}
+
+
+class Run:
+    """One run of the demo and what is known of it so far."""
+
+    def __init__(self, installation, receiver, tell, messages):
+        self.installation = installation
+        self.receiver = receiver
+        self.tell = tell
+        self.messages = messages
+        self.killed_ms = None
+        self.in_flight_at_kill = None
+        self.last = (0, time.monotonic())
+
+    def look(self, note):
+        """The receiver's report, shown; raises if nothing moves any more."""
+        report = self.receiver.report()
+        self.tell.progress(report["accepted"], self.messages, note)
+        if report["accepted"] != self.last[0]:
+            self.last = (report["accepted"], time.monotonic())
+        elif time.monotonic() - self.last[1] > STALLED_S:
+            raise TimeoutError(f"nothing was delivered for {STALLED_S} s, {report['accepted']} of {self.messages} are")
+        return report
+
+    def kill_half_way(self):
+        """kill -9 as soon as half is delivered, at a moment with calls in flight if there is one."""
+        half = self.messages // 2
+        others = self.installation.steady()
+        wait_until(lambda: self.look("")["accepted"] >= half, others, 600, "half of the deliveries")
+        calm_until = time.monotonic() + CALM_S
+        while self.receiver.report()["in_flight"] == 0 and time.monotonic() < calm_until:
+            pass
+        self.killed_ms = self.installation.kill_node()
+        self.in_flight_at_kill = record.in_flight(self.installation.database_url)
+
+    def finish(self):
+        """Waits for the rest."""
+        feeder, others = self.installation.feeder, self.installation.steady()
+        wait_until(lambda: self.look("")["accepted"] >= self.messages, others, 900, "all deliveries")
+        feeder.process.wait(60)
+        if feeder.process.returncode != 0:
+            raise Gone(f"jobs create ended with status {feeder.process.returncode}:\n{feeder.tail()}")
+        wait_until(lambda: record.completed(self.installation.database_url) >= self.messages, others, 60,
+                   "the last outcomes on record")
+
+
+def play(options, tell, processes, folder):
+    """Gives (report, problems, run)."""
+    feed = load_feed(FEED)
+    installation = Installation(ROOT, options.binary, folder, processes)
+    tell.step("A private PostgreSQL, migrated")
+    tell.say(installation.start_database())
+    tell.step("One node and a receiver that verifies everything and misbehaves now and then")
+    target = installation.start_receiver(FEED, options.seed)
+    tell.say(f"{target}, seed {options.seed}: 5xx, 429, slow answers, resets")
+    tell.say(installation.start_node())
+    installation.create_credentials()
+    run = Run(installation, Receiver(target), tell, len(feed))
+    tell.step(f"{len(feed)} payments of {len(set(feed.values()))} debtors; kill -9 half-way")
+    installation.start_feeding(FEED, target)
+    run.kill_half_way()
+    tell.say(f"kill -9: {run.in_flight_at_kill} calls were in flight, {run.last[0]} of {len(feed)} payments delivered")
+    tell.say(installation.start_node())
+    run.finish()
+    tell.step("The receiver's log against the database's record")
+    installation.stop_feeding_side()
+    with open(installation.receipts, encoding="utf-8") as log:
+        receipts = [json.loads(line) for line in log]
+    jobs = record.jobs(installation.database_url)
+    report, problems = judge(feed, receipts, jobs, run.killed_ms, nodes=1)
+    return report, problems, run
+
+
+def print_report(report, problems, run, seconds, tell):
+    latency = report["latency_ms"]
+    rows = [
+        ("messages", f"{report['messages']} in {report['groups']} groups"),
+        ("delivered", report["delivered"]),
+        ("lost", report["lost"]),
+        ("order violations", report["order_violations"]),
+        ("signature failures", report["signature_failures"]),
+        ("duplicates", f"{report['duplicates_marked']} marked in the record, {report['duplicates_unmarked']} unmarked"),
+        ("retries", report["retries"]),
+        ("per second", f"{report['per_second']}, the outage included"),
+        ("created to received", f"p50 {latency['p50']} ms, p99 {latency['p99']} ms, backlog and outage included"),
+        ("killed with -9", f"{run.in_flight_at_kill} calls in flight; deliveries went on after {report['takeover_ms']} ms"),
+        ("whole run", f"{seconds:.0f} s"),
+    ]
+    for name, value in rows:
+        tell.say(f"{name:<20} {value}")
+    for problem in problems:
+        tell.say(f"FAILED: {problem}")
+    if not problems:
+        tell.say("everything holds")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/demo", description="See scripts/demo --help.")
+    parser.add_argument("--binary", required=True)
+    parser.add_argument("--json", action="store_true", help="the report as one JSON object on the last line")
+    parser.add_argument("--seed", type=int, default=1, help="of the receiver's misbehaviour (default 1)")
+    parser.add_argument("--keep", action="store_true", help="keep the logs, and say where they are")
+    options = parser.parse_args()
+    tell, began = teller(options.json), time.monotonic()
+    folder = tempfile.mkdtemp(prefix="railyard-demo-")
+    # The database's unprivileged user passes through to its own folder.
+    os.chmod(folder, 0o711)
+    try:
+        with Processes() as processes:
+            report, problems, run = play(options, tell, processes, folder)
+    except (Gone, TimeoutError, record.Unreadable) as error:
+        tell.say(f"FAILED: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if options.keep:
+            tell.say(f"logs: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    print_report(report, problems, run, time.monotonic() - began, tell)
+    if options.json:
+        print(json.dumps(report))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
