@@ -1,0 +1,88 @@
+//! Certificates, good and bad, made anew for each receiver.
+
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd};
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
+
+/// A server certificate with the authority that clients are told to trust.
+#[derive(Debug)]
+pub struct Cert {
+    ca_pem: String,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Cert {
+    /// Valid, for `localhost` and `127.0.0.1`.
+    pub fn good() -> Cert {
+        Cert::signed(&["localhost", "127.0.0.1"], (2020, 4096))
+    }
+
+    /// Signed by the right authority for the right names, but over since 2021.
+    pub fn expired() -> Cert {
+        Cert::signed(&["localhost", "127.0.0.1"], (2020, 2021))
+    }
+
+    /// Signed by the right authority, but for another host.
+    pub fn wrong_host() -> Cert {
+        Cert::signed(&["elsewhere.example"], (2020, 4096))
+    }
+
+    /// For the right names, but signed by itself and not by the authority.
+    pub fn self_signed() -> Cert {
+        let (ca, _) = authority();
+        let key = KeyPair::generate().expect("ring makes keys");
+        let cert = params(&["localhost", "127.0.0.1"], (2020, 4096)).self_signed(&key).expect("valid parameters");
+        Cert::new(ca, cert.der().clone(), &key)
+    }
+
+    /// The authority to trust, as PEM; of a self-signed certificate one that did not sign it.
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider speaks TLS 1.2 and 1.3")
+            .with_no_client_auth()
+            .with_single_cert(self.chain.clone(), self.key.clone_key())
+            .expect("key and certificate were made together");
+        TlsAcceptor::from(Arc::new(config))
+    }
+
+    fn signed(names: &[&str], years: (i32, i32)) -> Cert {
+        let (ca, issuer) = authority();
+        let key = KeyPair::generate().expect("ring makes keys");
+        let cert = params(names, years).signed_by(&key, &issuer).expect("valid parameters");
+        Cert::new(ca, cert.der().clone(), &key)
+    }
+
+    fn new(ca_pem: String, leaf: CertificateDer<'static>, key: &KeyPair) -> Cert {
+        let key = PrivateKeyDer::try_from(key.serialize_der()).expect("rcgen writes PKCS#8");
+        Cert { ca_pem, chain: vec![leaf], key }
+    }
+}
+
+/// A new authority and its certificate as PEM.
+fn authority() -> (String, Issuer<'static, KeyPair>) {
+    let key = KeyPair::generate().expect("ring makes keys");
+    let mut params = params(&[], (2020, 4096));
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.distinguished_name.push(DnType::CommonName, "a test's authority");
+    let pem = params.self_signed(&key).expect("valid parameters").pem();
+    (pem, Issuer::new(params, key))
+}
+
+fn params(names: &[&str], (from, to): (i32, i32)) -> CertificateParams {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = CertificateParams::new(names).expect("plain names");
+    params.not_before = date_time_ymd(from, 1, 1);
+    params.not_after = date_time_ymd(to, 1, 1);
+    params
+}
