@@ -1,1 +1,23 @@
-//! stub
+//! PostgreSQL, and nothing else: migrations, the statements of a message's life, leases, LISTEN.
+//!
+//! This is the only crate that speaks SQL to Railyard's database. It applies what `railyard-core` decides and chooses
+//! nothing itself. The statements are numbered as in ARCHITECTURE.md, "The life of a message".
+//!
+//! Time is the database's `clock_timestamp()`. A node's own clock (`CLOCK_BOOTTIME`) only measures spans.
+
+pub mod clock;
+pub mod connect;
+pub mod discover;
+pub mod error;
+pub mod failpoint;
+pub mod heal;
+pub mod idle;
+pub mod lease;
+pub mod listen;
+pub mod migrate;
+pub mod retention;
+pub mod schedule;
+pub mod work;
+
+pub use connect::{Conn, Store, StoreConfig};
+pub use error::StoreError;

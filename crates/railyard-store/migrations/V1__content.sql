@@ -1,0 +1,151 @@
+-- What is written once: jobs, their ends, the archive of attempts, idempotency keys.
+-- Everything here but the keys is partitioned by day on the time inside the job's UUIDv7.
+
+-- A UUIDv7 whose time is given: 48 bits of milliseconds, 12 bits of their fraction, the rest random.
+CREATE FUNCTION uuid7(p_at timestamptz) RETURNS uuid
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_us bigint := floor(extract(epoch FROM p_at) * 1000000)::bigint;
+  v_ms bigint := v_us / 1000;
+  v_fraction int := ((v_us % 1000) * 4096 / 1000)::int;
+  v_bytes bytea := uuid_send(gen_random_uuid());
+BEGIN
+  v_bytes := overlay(v_bytes PLACING substring(int8send(v_ms) FROM 3 FOR 6) FROM 1 FOR 6);
+  v_bytes := set_byte(v_bytes, 6, 112 | (v_fraction >> 8));
+  v_bytes := set_byte(v_bytes, 7, v_fraction & 255);
+  RETURN encode(v_bytes, 'hex')::uuid;
+END $$;
+
+-- The smallest id of a moment: the bounds of partitions.
+CREATE FUNCTION uuid7_floor(p_at timestamptz) RETURNS uuid
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT (encode(substring(int8send(floor(extract(epoch FROM p_at) * 1000)::bigint) FROM 3 FOR 6), 'hex')
+          || repeat('0', 20))::uuid
+$$;
+
+-- The partition of a group, as railyard_core::partition computes it.
+CREATE FUNCTION partition_of(p_participant_id text) RETURNS smallint
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+  SELECT get_byte(sha256(convert_to(p_participant_id, 'UTF8')), 0)::smallint
+$$;
+
+CREATE FUNCTION partition_of_id(p_outbox_id uuid) RETURNS smallint
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+  SELECT get_byte(sha256(uuid_send(p_outbox_id)), 0)::smallint
+$$;
+
+-- The key of caps and breakers: scheme, host and port of a target.
+CREATE FUNCTION endpoint_of(p_target_url text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+  SELECT lower(substring(p_target_url FROM '^[a-zA-Z]+://[^/?#\\]+'))
+$$;
+
+CREATE TABLE dispatch_job (
+  outbox_id            uuid PRIMARY KEY,
+  external_id          text CHECK (length(external_id) <= 32),
+  source               text NOT NULL,
+  type                 text NOT NULL,
+  participant_id       text,
+  mode                 text NOT NULL CHECK (mode IN ('IMMEDIATE', 'NEXT_ON_ERROR', 'BLOCK_ON_ERROR')),
+  rail_type            text NOT NULL,
+  pool                 text,
+  target_url           text NOT NULL,
+  protocol             text NOT NULL DEFAULT 'HTTP_WEBHOOK' CHECK (protocol = 'HTTP_WEBHOOK'),
+  headers              jsonb CHECK (jsonb_typeof(headers) = 'object'),
+  payload              bytea NOT NULL,
+  payload_content_type text NOT NULL,
+  credentials_id       uuid NOT NULL,
+  max_attempts         integer NOT NULL CHECK (max_attempts BETWEEN 1 AND 100),
+  retry_strategy       text NOT NULL CHECK (retry_strategy IN ('exponential', 'fixed', 'immediate')),
+  timeout_ms           integer NOT NULL CHECK (timeout_ms BETWEEN 1000 AND 90000),
+  scheduled_for        timestamptz,
+  expires_at           timestamptz,
+  instruction_id       text,
+  idempotency_key      text,
+  replay_of            uuid,
+  rail_key             uuid NOT NULL,
+  traceparent          text,
+  created_at           timestamptz NOT NULL
+) PARTITION BY RANGE (outbox_id);
+COMMENT ON COLUMN dispatch_job.rail_key IS
+  'the idempotency key that the rail sees: the first id in a chain of replays';
+-- The bytes are stored as they came; compressing them again costs more than it saves at these sizes.
+ALTER TABLE dispatch_job ALTER COLUMN payload SET STORAGE EXTERNAL;
+CREATE INDEX idx_dispatch_external_id ON dispatch_job (external_id) WHERE external_id IS NOT NULL;
+CREATE INDEX idx_dispatch_source ON dispatch_job (source, outbox_id);
+CREATE INDEX idx_dispatch_type ON dispatch_job (type, outbox_id);
+CREATE INDEX idx_dispatch_group_id ON dispatch_job (participant_id, outbox_id) WHERE participant_id IS NOT NULL;
+CREATE INDEX idx_dispatch_credentials ON dispatch_job (credentials_id, outbox_id);
+
+CREATE TABLE dispatch_job_metadata (
+  dispatch_job_id uuid NOT NULL,
+  meta_key        text NOT NULL,
+  meta_value      text NOT NULL,
+  PRIMARY KEY (dispatch_job_id, meta_key)
+) PARTITION BY RANGE (dispatch_job_id);
+CREATE INDEX idx_metadata_key_value ON dispatch_job_metadata (meta_key, meta_value, dispatch_job_id);
+
+CREATE TABLE dispatch_job_outcome (
+  outbox_id       uuid PRIMARY KEY,
+  status          text NOT NULL CHECK (status IN ('COMPLETED', 'ERROR', 'CANCELLED', 'EXPIRED')),
+  participant_id  text,
+  sequence_id     bigint,
+  attempt_count   integer NOT NULL CHECK (attempt_count >= 0),
+  last_error      text,
+  duration_millis bigint,
+  recorded_at     timestamptz NOT NULL
+) PARTITION BY RANGE (outbox_id);
+CREATE INDEX idx_dispatch_status ON dispatch_job_outcome (status, outbox_id) WHERE status <> 'COMPLETED';
+
+CREATE TABLE payment_outbox_attempt_archive (
+  outbox_id          uuid NOT NULL,
+  attempt_no         integer NOT NULL CHECK (attempt_no >= 1),
+  late               boolean NOT NULL,
+  attempt_id         uuid NOT NULL,
+  state              text NOT NULL CHECK (state IN
+    ('DISPATCHED', 'RETRYABLE', 'FAILED', 'ZOMBIE_REQUEUE', 'DEFERRED', 'NOT_STARTED')),
+  participant_id     text,
+  sequence_id        bigint,
+  rail_type          text NOT NULL,
+  epoch              bigint NOT NULL,
+  node_id            uuid NOT NULL,
+  claimed_at         timestamptz NOT NULL,
+  completed_at       timestamptz,
+  recorded_at        timestamptz NOT NULL,
+  latency_ms         integer,
+  response_code      integer,
+  response_body      bytea,
+  response_truncated boolean NOT NULL DEFAULT false,
+  rail_reference     text,
+  rail_code          text,
+  error_code         text,
+  error_message      text CHECK (length(error_message) <= 4000),
+  PRIMARY KEY (outbox_id, attempt_no, late)
+) PARTITION BY RANGE (outbox_id);
+CREATE UNIQUE INDEX ux_attempt_terminal ON payment_outbox_attempt_archive (outbox_id)
+  WHERE state IN ('DISPATCHED', 'FAILED') AND NOT late;
+CREATE INDEX ix_attempts_failed ON payment_outbox_attempt_archive (recorded_at) WHERE state = 'FAILED' AND NOT late;
+
+-- Append-only, whoever asks: the owner as well.
+CREATE FUNCTION refuse_change() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RAISE EXCEPTION 'attempts are append-only: % refused', TG_OP
+    USING ERRCODE = 'P0001', HINT = 'a correction is a new row; nothing that was recorded is ever changed';
+END $$;
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON payment_outbox_attempt_archive
+  FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON payment_outbox_attempt_archive
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- Outlives the message: a key that was used stays used (store.md, "Content").
+CREATE TABLE idempotency_key (
+  kind         text NOT NULL CHECK (kind IN ('instruction', 'source')),
+  scope        text NOT NULL,
+  key          text NOT NULL,
+  outbox_id    uuid NOT NULL,
+  content_hash bytea NOT NULL,
+  created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (kind, scope, key)
+);
+CREATE INDEX ix_idempotency_age ON idempotency_key (created_at);

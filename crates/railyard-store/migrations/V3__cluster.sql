@@ -1,0 +1,33 @@
+-- Who is there and who owns what.
+
+-- node_id is fresh at every join: a lapsed lease is never revived.
+CREATE TABLE node (
+  node_id     uuid PRIMARY KEY,
+  name        text NOT NULL,
+  address     text,
+  joined_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  lease_until timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE partition_lease (
+  partition_id smallint PRIMARY KEY CHECK (partition_id BETWEEN 0 AND 255),
+  owner        uuid,
+  epoch        bigint NOT NULL DEFAULT 0,
+  moved_at     timestamptz NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 50);
+CREATE INDEX ix_partition_owner ON partition_lease (owner);
+INSERT INTO partition_lease (partition_id) SELECT generate_series(0, 255);
+
+CREATE TABLE admin_audit (
+  audit_id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at             timestamptz NOT NULL DEFAULT clock_timestamp(),
+  action         text NOT NULL,
+  actor          text NOT NULL,
+  reason         text,
+  participant_id text,
+  outbox_id      uuid,
+  detail         jsonb
+);
+CREATE INDEX ix_audit_group ON admin_audit (participant_id, audit_id);
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON admin_audit
+  FOR EACH ROW EXECUTE FUNCTION refuse_change();

@@ -1,0 +1,255 @@
+//! Secrets at rest: AES-256-GCM under a master key that never enters the database.
+//!
+//! Every sealed value names the key that sealed it. Several keys may be known at once: the first one seals, all open,
+//! so a master key is changed by putting a new one in front. A value is bound to the row it belongs to (associated
+//! data): bytes copied from one row to another do not open. Errors name keys, never contents.
+
+use std::fmt;
+
+use aes_gcm::aead::{Aead, Generate, Key, KeyInit, Nonce, Payload};
+use aes_gcm::Aes256Gcm;
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+/// Bytes of a master key.
+pub const MASTER_KEY_BYTES: usize = 32;
+/// Characters of a key's name.
+pub const KEY_ID_CHARS_MAX: usize = 32;
+
+/// The layout of sealed bytes: this, the nonce, the ciphertext with its tag.
+const VERSION: u8 = 1;
+const NONCE_BYTES: usize = 12;
+
+/// Why something could not be sealed or opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CryptError {
+    /// Sealed by a key that this process was not given.
+    #[error("master key {key_id} is not among those configured")]
+    UnknownKey {
+        /// The missing key's name.
+        key_id: String,
+    },
+    /// The key has the right name and other bytes, or the stored bytes were altered or belong to another row.
+    #[error("what was sealed by master key {key_id} does not open: another key of that name, or altered bytes")]
+    DoesNotOpen {
+        /// The key's name.
+        key_id: String,
+    },
+    /// The text of the master keys cannot be read.
+    #[error("master keys, line {line}: {detail}")]
+    Malformed {
+        /// From 1.
+        line: usize,
+        /// What is wrong; never repeats the text.
+        detail: &'static str,
+    },
+    /// No key at all.
+    #[error("no master key is configured")]
+    NoKeys,
+    /// The operating system gave no random bytes.
+    #[error("no random bytes from the operating system")]
+    NoRandomness,
+}
+
+/// A value as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// Which key opens it.
+    pub key_id: String,
+    /// Version, nonce, ciphertext and tag.
+    pub bytes: Vec<u8>,
+}
+
+/// The master keys of a process, newest first. Wiped when dropped.
+pub struct MasterKeys {
+    keys: Vec<MasterKey>,
+}
+
+struct MasterKey {
+    id: String,
+    cipher: Aes256Gcm,
+}
+
+impl MasterKeys {
+    /// Reads keys from text, one a line, newest first: `name:` and 64 hex digits, or the digits alone, whose name is
+    /// then made from their hash. Blank lines and lines that start with `#` do not count.
+    ///
+    /// # Errors
+    /// [`CryptError::Malformed`] with the line, [`CryptError::NoKeys`].
+    pub fn parse(text: &str) -> Result<Self, CryptError> {
+        let mut keys: Vec<MasterKey> = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let line_no = index + 1;
+            let malformed = |detail| CryptError::Malformed { line: line_no, detail };
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (name, digits) = match line.split_once(':') {
+                Some((name, digits)) => (Some(name.trim()), digits.trim()),
+                None => (None, line),
+            };
+            let bytes = from_hex(digits).ok_or_else(|| malformed("a key is 64 hex digits"))?;
+            let id = match name {
+                Some(name) if is_key_id(name) => name.to_owned(),
+                Some(_) => return Err(malformed("a name is 1 to 32 letters, digits, '.', '_' or '-'")),
+                None => name_of(&bytes),
+            };
+            if keys.iter().any(|key| key.id == id) {
+                return Err(malformed("the name stands there twice"));
+            }
+            keys.push(MasterKey { id, cipher: Aes256Gcm::new(&Key::<Aes256Gcm>::from(*bytes)) });
+        }
+        if keys.is_empty() { Err(CryptError::NoKeys) } else { Ok(Self { keys }) }
+    }
+
+    /// A fresh key as [`MasterKeys::parse`] reads it, for a first start.
+    ///
+    /// # Errors
+    /// [`CryptError::NoRandomness`].
+    pub fn generate() -> Result<Zeroizing<String>, CryptError> {
+        let key = Key::<Aes256Gcm>::try_generate().map_err(|_| CryptError::NoRandomness)?;
+        let bytes = Zeroizing::new(<[u8; MASTER_KEY_BYTES]>::from(key));
+        let digits: Zeroizing<String> = Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
+        Ok(Zeroizing::new(format!("{}:{}", name_of(&bytes), digits.as_str())))
+    }
+
+    /// Their names, newest first: what an operator compares with the names in the database.
+    #[must_use]
+    pub fn ids(&self) -> Vec<&str> {
+        self.keys.iter().map(|key| key.id.as_str()).collect()
+    }
+
+    /// Seals with the newest key. `owner` is the id of the row that the value belongs to.
+    ///
+    /// # Errors
+    /// [`CryptError::NoRandomness`].
+    pub fn seal(&self, owner: Uuid, plain: &[u8]) -> Result<Sealed, CryptError> {
+        let newest = self.keys.first().ok_or(CryptError::NoKeys)?;
+        let nonce = Nonce::<Aes256Gcm>::try_generate().map_err(|_| CryptError::NoRandomness)?;
+        let aad = associated(owner);
+        let payload = Payload { msg: plain, aad: &aad };
+        let sealed = newest.cipher.encrypt(&nonce, payload).map_err(|_| CryptError::NoRandomness)?;
+        let mut bytes = Vec::with_capacity(1 + NONCE_BYTES + sealed.len());
+        bytes.push(VERSION);
+        bytes.extend_from_slice(&nonce);
+        bytes.extend_from_slice(&sealed);
+        Ok(Sealed { key_id: newest.id.clone(), bytes })
+    }
+
+    /// Opens what any of the keys sealed for this row.
+    ///
+    /// # Errors
+    /// [`CryptError::UnknownKey`], [`CryptError::DoesNotOpen`].
+    pub fn open(&self, owner: Uuid, key_id: &str, bytes: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptError> {
+        let key = self.keys.iter().find(|key| key.id == key_id);
+        let key = key.ok_or_else(|| CryptError::UnknownKey { key_id: key_id.to_owned() })?;
+        let refused = || CryptError::DoesNotOpen { key_id: key_id.to_owned() };
+        let rest = bytes.strip_prefix(&[VERSION]).ok_or_else(refused)?;
+        let (nonce, sealed) = rest.split_at_checked(NONCE_BYTES).ok_or_else(refused)?;
+        let nonce = Nonce::<Aes256Gcm>::try_from(nonce).map_err(|_| refused())?;
+        let aad = associated(owner);
+        key.cipher.decrypt(&nonce, Payload { msg: sealed, aad: &aad }).map(Zeroizing::new).map_err(|_| refused())
+    }
+}
+
+impl fmt::Debug for MasterKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MasterKeys").field("ids", &self.ids()).finish_non_exhaustive()
+    }
+}
+
+fn associated(owner: Uuid) -> Vec<u8> {
+    [b"railyard/credentials/1/".as_slice(), owner.as_bytes()].concat()
+}
+
+fn is_key_id(name: &str) -> bool {
+    (1..=KEY_ID_CHARS_MAX).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
+/// A name that says which key it is and nothing about it.
+fn name_of(key: &[u8; MASTER_KEY_BYTES]) -> String {
+    let digest = Sha256::new().chain_update(b"railyard/key-id/1/").chain_update(key).finalize();
+    digest.iter().take(4).fold("k-".to_owned(), |name, byte| format!("{name}{byte:02x}"))
+}
+
+fn from_hex(digits: &str) -> Option<Zeroizing<[u8; MASTER_KEY_BYTES]>> {
+    let mut bytes = Zeroizing::new([0; MASTER_KEY_BYTES]);
+    if digits.len() != 2 * MASTER_KEY_BYTES || !digits.is_ascii() {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        let pair = std::str::from_utf8(pair).ok().filter(|pair| !pair.starts_with('+'))?;
+        *byte = u8::from_str_radix(pair, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: &str = "old:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+    const NEW: &str = "new:202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f";
+
+    #[test]
+    fn opens_what_it_sealed_and_hides_it() {
+        let keys = MasterKeys::parse(OLD).unwrap();
+        let owner = Uuid::from_u128(7);
+        let sealed = keys.seal(owner, b"whsec_very_private").unwrap();
+        assert!(!sealed.bytes.windows(5).any(|part| part == b"whsec"));
+        assert_eq!(keys.open(owner, &sealed.key_id, &sealed.bytes).unwrap().as_slice(), b"whsec_very_private");
+        assert_ne!(sealed.bytes, keys.seal(owner, b"whsec_very_private").unwrap().bytes, "nonces repeat");
+    }
+
+    #[test]
+    fn a_new_key_in_front_seals_and_the_old_one_still_opens() {
+        let owner = Uuid::from_u128(7);
+        let before = MasterKeys::parse(OLD).unwrap().seal(owner, b"x").unwrap();
+        let both = MasterKeys::parse(&format!("# newest first\n\n{NEW}\n{OLD}\n")).unwrap();
+        assert_eq!(both.open(owner, &before.key_id, &before.bytes).unwrap().as_slice(), b"x");
+        assert_eq!(both.seal(owner, b"x").unwrap().key_id, "new");
+        let only_new = MasterKeys::parse(NEW).unwrap();
+        let refused = only_new.open(owner, &before.key_id, &before.bytes).unwrap_err();
+        assert_eq!(refused, CryptError::UnknownKey { key_id: "old".to_owned() });
+        assert!(refused.to_string().contains("old"));
+    }
+
+    #[test]
+    fn any_altered_byte_and_any_other_row_is_refused() {
+        let keys = MasterKeys::parse(OLD).unwrap();
+        let owner = Uuid::from_u128(7);
+        let sealed = keys.seal(owner, b"secret").unwrap();
+        for index in 0..sealed.bytes.len() {
+            let mut altered = sealed.bytes.clone();
+            altered[index] ^= 1;
+            assert!(keys.open(owner, "old", &altered).is_err(), "byte {index}");
+            assert!(keys.open(owner, "old", &sealed.bytes[..index]).is_err(), "cut at {index}");
+        }
+        assert!(keys.open(Uuid::from_u128(8), "old", &sealed.bytes).is_err());
+        let impostor = MasterKeys::parse(&NEW.replace("new:", "old:")).unwrap();
+        let refused = impostor.open(owner, "old", &sealed.bytes).unwrap_err();
+        assert_eq!(refused, CryptError::DoesNotOpen { key_id: "old".to_owned() });
+    }
+
+    #[test]
+    fn text_that_is_no_key_is_refused_without_repeating_it() {
+        assert_eq!(MasterKeys::parse("\n# none\n").unwrap_err(), CryptError::NoKeys);
+        for bad in ["private", "a:private", "a b:00", &OLD[..60], &OLD.replace("00", "+0"), &format!("{OLD}\n{OLD}")] {
+            let refused = MasterKeys::parse(bad).unwrap_err();
+            assert!(matches!(refused, CryptError::Malformed { .. }), "{bad}");
+            assert!(!refused.to_string().contains("private"));
+        }
+    }
+
+    #[test]
+    fn a_generated_key_can_be_read_and_names_itself() {
+        let text = MasterKeys::generate().unwrap();
+        let named = MasterKeys::parse(&text).unwrap();
+        let bare = MasterKeys::parse(text.split_once(':').unwrap().1).unwrap();
+        assert_eq!(named.ids(), bare.ids());
+        assert!(!format!("{named:?}").contains(text.split_once(':').unwrap().1));
+    }
+}

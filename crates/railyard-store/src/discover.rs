@@ -1,0 +1,184 @@
+//! Statement 3: where is something due? Every answer is a hint; begin is the truth.
+
+use jiff::Timestamp;
+use railyard_core::{Epoch, Lane, OutboxId, ParticipantId, PartitionId, SequenceId};
+use std::collections::HashMap;
+use tokio_postgres::Row;
+
+use crate::connect::Store;
+use crate::error::StoreError;
+
+/// Groups that are due, of the owned partitions, oldest first. Holds are not looked at: a held group's hint stands at
+/// infinity. `statement_timestamp()`, since a bare `clock_timestamp()` is no index condition.
+pub(crate) const DISCOVER_GROUPS: &str = "
+SELECT r.participant_id, p.partition_id, r.due_at
+FROM unnest($1::smallint[]) AS p(partition_id)
+CROSS JOIN LATERAL (
+  SELECT g.participant_id, g.due_at FROM ready_group g
+  WHERE g.partition_id = p.partition_id AND g.due_at <= statement_timestamp() AND g.due_at >= $2
+    AND g.participant_id <> ALL ($3::text[])
+    AND NOT EXISTS (SELECT 1 FROM in_flight f WHERE f.participant_id = g.participant_id)
+  ORDER BY g.due_at, g.participant_id LIMIT $4) r
+ORDER BY r.due_at, r.participant_id";
+
+/// The same for messages without order.
+pub(crate) const DISCOVER_SINGLES: &str = "
+SELECT r.outbox_id, p.partition_id, r.next_attempt_at AS due_at, r.endpoint
+FROM unnest($1::smallint[]) AS p(partition_id)
+CROSS JOIN LATERAL (
+  SELECT q.outbox_id, q.next_attempt_at, q.endpoint FROM payment_outbox_pending q
+  WHERE q.participant_id IS NULL AND q.partition_id = p.partition_id AND q.next_attempt_at <= statement_timestamp()
+    AND q.next_attempt_at >= $2 AND q.outbox_id <> ALL ($3::uuid[])
+  ORDER BY q.next_attempt_at, q.outbox_id LIMIT $4) r
+ORDER BY r.next_attempt_at, r.outbox_id";
+
+/// The endpoint of each group's head, from its probe on.
+pub(crate) const PEEK: &str = "
+SELECT g.participant_id, p.endpoint
+FROM unnest($1::text[], $2::bigint[]) AS g(participant_id, probe)
+CROSS JOIN LATERAL (
+  SELECT q.endpoint FROM payment_outbox_pending q
+  WHERE q.participant_id = g.participant_id AND q.sequence_id >= g.probe ORDER BY q.sequence_id LIMIT 1) p";
+
+/// A lane that may have something due.
+#[derive(Clone, Debug)]
+pub struct Hint {
+    /// Whose.
+    pub lane: Lane,
+    /// Its partition.
+    pub partition: PartitionId,
+    /// The epoch under which this node owns the partition.
+    pub epoch: Epoch,
+    /// Where its head goes; none if the group has nothing pending (its hint is to be tidied away).
+    pub endpoint: Option<String>,
+    /// Since when it is due.
+    pub due_at: Timestamp,
+    /// Where begin starts to look.
+    pub probe: SequenceId,
+}
+
+/// What to look for.
+#[derive(Debug)]
+pub struct Search<'a> {
+    /// Owned partitions and their epochs.
+    pub partitions: &'a [(PartitionId, Epoch)],
+    /// Lanes that this node has in memory with work: left out.
+    pub busy: &'a [Lane],
+    /// Where each known group's unsettled messages begin (its last settled number + 1).
+    pub probes: &'a HashMap<ParticipantId, SequenceId>,
+    /// Nothing that was due before this: pages behind the first.
+    pub after: Option<Timestamp>,
+    /// About how many hints.
+    pub limit: usize,
+}
+
+/// One page of hints.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Oldest first.
+    pub hints: Vec<Hint>,
+    /// Where the next page begins; none if this one reached the end.
+    pub next_page: Option<Timestamp>,
+}
+
+impl Store {
+    /// Looks once over all owned partitions.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn discover(&self, search: &Search<'_>) -> Result<Found, StoreError> {
+        if search.partitions.is_empty() || search.limit == 0 {
+            return Ok(Found::default());
+        }
+        let partitions: Vec<i16> = search.partitions.iter().map(|(partition, _)| i16::from(partition.0)).collect();
+        let epochs: HashMap<i16, Epoch> =
+            search.partitions.iter().map(|(partition, epoch)| (i16::from(partition.0), *epoch)).collect();
+        let mut groups = Vec::new();
+        let mut singles = Vec::new();
+        for lane in search.busy {
+            match lane {
+                Lane::Group(group) => groups.push(group.as_str()),
+                Lane::Single(id) => singles.push(id.0),
+            }
+        }
+        // A partition gives a little more than its share, so that a page costs about `limit` however many there are.
+        let share = (4 * search.limit).div_ceil(partitions.len()).clamp(16, search.limit.max(16));
+        let per_partition = i64::try_from(share).unwrap_or(i64::MAX);
+        let after = search.after.unwrap_or(Timestamp::UNIX_EPOCH);
+
+        let conn = self.work().await?;
+        let statement = conn.prepare_cached(DISCOVER_GROUPS).await?;
+        let grouped = conn.query(&statement, &[&partitions, &after, &groups, &per_partition]).await?;
+        let statement = conn.prepare_cached(DISCOVER_SINGLES).await?;
+        let single = conn.query(&statement, &[&partitions, &after, &singles, &per_partition]).await?;
+
+        let mut found = Found { hints: Vec::new(), next_page: page_end(&grouped, &single, share)? };
+        let mut names: Vec<String> = Vec::with_capacity(grouped.len());
+        let mut probes: Vec<i64> = Vec::with_capacity(grouped.len());
+        for row in &grouped {
+            let name: String = row.try_get("participant_id")?;
+            let group = ParticipantId::new(name.as_str());
+            let probe = search.probes.get(&group).copied().unwrap_or(SequenceId(0));
+            names.push(name);
+            probes.push(probe.0);
+            found.hints.push(hint(row, &epochs, Lane::Group(group), None, probe)?);
+        }
+        if !names.is_empty() {
+            let statement = conn.prepare_cached(PEEK).await?;
+            let mut endpoints: HashMap<String, String> = HashMap::with_capacity(names.len());
+            for row in conn.query(&statement, &[&names, &probes]).await? {
+                endpoints.insert(row.try_get("participant_id")?, row.try_get("endpoint")?);
+            }
+            for (hint, name) in found.hints.iter_mut().zip(&names) {
+                hint.endpoint = endpoints.remove(name);
+            }
+        }
+        for row in &single {
+            let endpoint: String = row.try_get("endpoint")?;
+            let lane = Lane::Single(OutboxId(row.try_get("outbox_id")?));
+            found.hints.push(hint(row, &epochs, lane, Some(endpoint), SequenceId(0))?);
+        }
+        found.hints.sort_by_key(|hint| hint.due_at);
+        conn.ok();
+        crate::failpoint::reached("discovered");
+        Ok(found)
+    }
+}
+
+fn hint(
+    row: &Row,
+    epochs: &HashMap<i16, Epoch>,
+    lane: Lane,
+    endpoint: Option<String>,
+    probe: SequenceId,
+) -> Result<Hint, StoreError> {
+    let partition: i16 = row.try_get("partition_id")?;
+    let unreadable = || StoreError::Unreadable { detail: format!("partition_id is {partition}") };
+    Ok(Hint {
+        lane,
+        partition: PartitionId(u8::try_from(partition).map_err(|_| unreadable())?),
+        epoch: epochs.get(&partition).copied().ok_or_else(unreadable)?,
+        endpoint,
+        due_at: row.try_get("due_at")?,
+        probe,
+    })
+}
+
+/// A partition that gave its full share may have more behind it: the next page starts at the earliest such end.
+fn page_end(grouped: &[Row], single: &[Row], share: usize) -> Result<Option<Timestamp>, StoreError> {
+    let mut end: Option<Timestamp> = None;
+    for rows in [grouped, single] {
+        let mut last: HashMap<i16, (usize, Timestamp)> = HashMap::new();
+        for row in rows {
+            let due: Timestamp = row.try_get("due_at")?;
+            let entry = last.entry(row.try_get("partition_id")?).or_insert((0, due));
+            *entry = (entry.0 + 1, entry.1.max(due));
+        }
+        for (count, due) in last.into_values() {
+            if count >= share {
+                end = Some(end.map_or(due, |earlier| earlier.min(due)));
+            }
+        }
+    }
+    Ok(end)
+}

@@ -1,0 +1,50 @@
+//! Places where a test may kill or stop the process: `RAILYARD_FAILPOINT=NAME` (kill -9) or `NAME:stop` (SIGSTOP).
+//! Debug builds only; in a release build this is nothing.
+
+/// Every name there is, in the order of a message's life. `tests/` walks this list.
+pub const NAMES: [&str; 8] = [
+    "discovered",
+    "begin_before_commit",
+    "begin_after_commit",
+    "before_call",
+    "after_call",
+    "settle_before_commit",
+    "settle_after_commit",
+    "tidy_before_commit",
+];
+
+/// Dies or stops here if this place was named.
+pub fn reached(name: &str) {
+    #[cfg(debug_assertions)]
+    debug::reached(name);
+    #[cfg(not(debug_assertions))]
+    let _ = name;
+}
+
+#[cfg(debug_assertions)]
+mod debug {
+    use std::sync::OnceLock;
+
+    use rustix::process::{Signal, getpid, kill_process};
+
+    static CHOSEN: OnceLock<Option<(String, Signal)>> = OnceLock::new();
+
+    pub(super) fn reached(name: &str) {
+        debug_assert!(super::NAMES.contains(&name), "{name} is not in NAMES");
+        if let Some((chosen, signal)) = CHOSEN.get_or_init(chosen)
+            && chosen == name
+            && let Err(error) = kill_process(getpid(), *signal)
+        {
+            tracing::error!(name, %error, "failpoint reached, but the signal was refused");
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a test's switch, not configuration: debug builds only")]
+    fn chosen() -> Option<(String, Signal)> {
+        let given = std::env::var("RAILYARD_FAILPOINT").ok()?;
+        match given.strip_suffix(":stop") {
+            Some(name) => Some((name.to_owned(), Signal::STOP)),
+            None => Some((given, Signal::KILL)),
+        }
+    }
+}

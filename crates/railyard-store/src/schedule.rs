@@ -1,0 +1,93 @@
+//! Scheduled jobs that came due take their number now, in (scheduled_for, id) order: a group never waits for a date.
+
+use railyard_core::{Epoch, NodeId, PartitionId};
+use uuid::Uuid;
+
+use crate::connect::Store;
+use crate::error::StoreError;
+
+const FENCE: &str = "SELECT 1 FROM node WHERE node_id = $1 AND lease_until > clock_timestamp() FOR KEY SHARE";
+
+pub(crate) const DUE: &str = "
+SELECT s.outbox_id, s.due_at
+FROM unnest($1::smallint[]) AS p(partition_id)
+CROSS JOIN LATERAL (
+  SELECT j.outbox_id, j.due_at FROM scheduled_job j
+  WHERE j.partition_id = p.partition_id AND j.due_at <= statement_timestamp()
+  ORDER BY j.due_at, j.outbox_id LIMIT $2) s
+ORDER BY s.due_at, s.outbox_id LIMIT $2";
+
+const LOCK: &str = "
+SELECT outbox_id FROM scheduled_job WHERE outbox_id = ANY ($1) ORDER BY due_at, outbox_id FOR UPDATE SKIP LOCKED";
+
+/// The sequence rows are locked in group order, then each job takes its number in due order.
+const PROMOTE: &str = "
+WITH job AS MATERIALIZED (
+  SELECT j.outbox_id, j.participant_id, j.mode, j.rail_type, j.target_url, j.max_attempts, j.timeout_ms, j.created_at,
+    j.scheduled_for, j.participant_id IS NOT NULL AND j.mode <> 'IMMEDIATE' AS ordered
+  FROM dispatch_job j WHERE j.outbox_id = ANY ($1) AND j.outbox_id >= $2 AND j.outbox_id <= $3
+), numbered AS (
+  SELECT outbox_id, participant_id,
+    row_number() OVER (PARTITION BY participant_id ORDER BY scheduled_for, outbox_id) AS rank,
+    count(*) OVER (PARTITION BY participant_id) AS total
+  FROM job WHERE ordered
+), bumped AS (
+  INSERT INTO participant_outbox_sequences AS s (participant_id, next_sequence_id)
+  SELECT participant_id, total + 1 FROM numbered WHERE rank = 1 ORDER BY participant_id
+  ON CONFLICT (participant_id) DO UPDATE SET next_sequence_id = s.next_sequence_id + excluded.next_sequence_id - 1
+  RETURNING s.participant_id, s.next_sequence_id
+), placed AS (
+  INSERT INTO payment_outbox_pending (outbox_id, participant_id, sequence_id, partition_id, rail_type, endpoint, mode,
+    max_attempts, timeout_ms, next_attempt_at, created_at)
+  SELECT j.outbox_id, CASE WHEN j.ordered THEN j.participant_id END,
+    CASE WHEN j.ordered THEN b.next_sequence_id - n.total + n.rank - 1 END,
+    CASE WHEN j.ordered THEN partition_of(j.participant_id) ELSE partition_of_id(j.outbox_id) END,
+    j.rail_type, endpoint_of(j.target_url), j.mode, j.max_attempts, j.timeout_ms, clock_timestamp(), j.created_at
+  FROM job j LEFT JOIN numbered n ON n.outbox_id = j.outbox_id LEFT JOIN bumped b ON b.participant_id = n.participant_id
+), taken AS (
+  DELETE FROM scheduled_job WHERE outbox_id = ANY (ARRAY(SELECT outbox_id FROM job))
+)
+SELECT DISTINCT participant_id FROM numbered ORDER BY participant_id";
+
+/// A statement of its own, last, as in enqueue.
+const HINT: &str = "
+INSERT INTO ready_group (participant_id, partition_id, due_at)
+SELECT g, partition_of(g), clock_timestamp() FROM unnest($1::text[]) AS g ORDER BY g
+ON CONFLICT DO NOTHING";
+
+impl Store {
+    /// Promotes up to `limit` due jobs of the owned partitions. Returns how many.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing was promoted.
+    pub async fn promote(&self, me: NodeId, owned: &[(PartitionId, Epoch)], limit: usize) -> Result<usize, StoreError> {
+        let partitions: Vec<i16> = owned.iter().map(|(partition, _)| i16::from(partition.0)).collect();
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let conn = self.work().await?;
+        let statement = conn.prepare_cached(DUE).await?;
+        let rows = conn.query(&statement, &[&partitions, &limit]).await?;
+        let ids: Vec<Uuid> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        if ids.is_empty() {
+            conn.ok();
+            return Ok(0);
+        }
+        conn.batch_execute("BEGIN").await?;
+        if conn.query(FENCE, &[&me.0]).await?.is_empty() {
+            conn.batch_execute("ROLLBACK").await?;
+            conn.ok();
+            return Ok(0);
+        }
+        let mut ids: Vec<Uuid> =
+            conn.query(LOCK, &[&ids]).await?.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        ids.sort_unstable();
+        if let (Some(low), Some(high)) = (ids.first().copied(), ids.last().copied()) {
+            let statement = conn.prepare_cached(PROMOTE).await?;
+            let rows = conn.query(&statement, &[&ids, &low, &high]).await?;
+            let groups: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+            conn.execute(HINT, &[&groups]).await?;
+        }
+        conn.batch_execute("COMMIT").await?;
+        conn.ok();
+        Ok(ids.len())
+    }
+}

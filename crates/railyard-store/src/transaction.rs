@@ -1,0 +1,57 @@
+//! One transaction on a pooled connection, for what the API and operators do.
+//!
+//! If the caller is dropped in the middle, the connection is closed and the server rolls back: nothing half-done ever
+//! goes back to the pool. A refusal by the database (bad input, a conflict) is rolled back and costs no connection.
+
+use crate::connect::{Conn, Store};
+use crate::error::StoreError;
+
+/// How long an operator or a second user of an idempotency key waits for a lock before the answer is "busy".
+pub(crate) const LOCK_TIMEOUT: &str = "1s";
+
+/// Opens a transaction on one of the API's connections; `settings` are `SET LOCAL`s, sent along in one go.
+pub(crate) async fn begin(store: &Store, settings: &str) -> Result<Conn, StoreError> {
+    let conn = store.api().await?;
+    conn.batch_execute(&format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {settings}")).await?;
+    Ok(conn)
+}
+
+/// One snapshot for several reads, and a bound on what they may cost.
+pub(crate) async fn begin_read(store: &Store, statement_timeout_ms: u32) -> Result<Conn, StoreError> {
+    let conn = store.api().await?;
+    conn.batch_execute(&format!(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SET LOCAL statement_timeout = {statement_timeout_ms}"
+    ))
+    .await?;
+    Ok(conn)
+}
+
+/// Commits what succeeded and rolls back what did not.
+pub(crate) async fn end<T>(conn: Conn, result: Result<T, StoreError>) -> Result<T, StoreError> {
+    match result {
+        Ok(value) => {
+            conn.batch_execute("COMMIT").await?;
+            conn.ok();
+            Ok(value)
+        }
+        Err(error) => {
+            if connection_survives(&error) && conn.batch_execute("ROLLBACK").await.is_ok() {
+                conn.ok();
+            }
+            Err(error)
+        }
+    }
+}
+
+fn connection_survives(error: &StoreError) -> bool {
+    match error {
+        StoreError::Invalid { .. }
+        | StoreError::KeyReused { .. }
+        | StoreError::Busy { .. }
+        | StoreError::Repeat { .. }
+        | StoreError::Conflict { .. }
+        | StoreError::Unreadable { .. }
+        | StoreError::Database { .. } => true,
+        StoreError::Unavailable { .. } => false,
+    }
+}

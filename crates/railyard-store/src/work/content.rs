@@ -1,0 +1,92 @@
+//! The job behind a claim. Written once, so it is read outside the transaction, by ids with their bounds: without the
+//! bounds, every day's partition would be looked at.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use railyard_core::backoff::RetryStrategy;
+use railyard_core::{AttemptId, CredentialsId, Lane, Message, OutboxId, ParticipantId};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use super::claim::Claim;
+use crate::connect::Conn;
+use crate::error::StoreError;
+
+pub(crate) const CONTENT: &str = "
+SELECT outbox_id, participant_id, target_url, headers, payload, payload_content_type, credentials_id, retry_strategy,
+  rail_key, expires_at, traceparent
+FROM dispatch_job
+WHERE outbox_id = ANY ($1) AND outbox_id >= $2 AND outbox_id <= $3";
+
+/// Joins claims with their content.
+pub(crate) async fn load(conn: &Conn, claims: Vec<Claim>) -> Result<HashMap<AttemptId, Message>, StoreError> {
+    let mut ids: Vec<Uuid> = claims.iter().map(|claim| claim.outbox_id.0).collect();
+    ids.sort_unstable();
+    let (Some(low), Some(high)) = (ids.first().copied(), ids.last().copied()) else {
+        return Ok(HashMap::new());
+    };
+    let statement = conn.prepare_cached(CONTENT).await?;
+    let rows = conn.query(&statement, &[&ids, &low, &high]).await?;
+    let mut jobs: HashMap<Uuid, &Row> = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        jobs.insert(row.try_get("outbox_id")?, row);
+    }
+    claims
+        .into_iter()
+        .map(|claim| {
+            let row = jobs.get(&claim.outbox_id.0).ok_or_else(|| StoreError::Unreadable {
+                detail: format!("message {} has no job: its day was dropped", claim.outbox_id),
+            })?;
+            Ok((claim.attempt_id, message(claim, row)?))
+        })
+        .collect()
+}
+
+fn message(claim: Claim, row: &Row) -> Result<Message, StoreError> {
+    let retry: String = row.try_get("retry_strategy")?;
+    let headers: Option<serde_json::Value> = row.try_get("headers")?;
+    let payload: Vec<u8> = row.try_get("payload")?;
+    let lane = match &claim.participant_id {
+        Some(group) => Lane::Group(group.clone()),
+        None => Lane::Single(claim.outbox_id),
+    };
+    Ok(Message {
+        attempt_id: claim.attempt_id,
+        outbox_id: claim.outbox_id,
+        lane,
+        participant_id: row.try_get::<_, Option<String>>("participant_id")?.map(ParticipantId::new),
+        sequence_id: claim.sequence_id,
+        partition: claim.partition,
+        epoch: claim.epoch,
+        attempt_no: claim.attempt_no,
+        failures: claim.failures,
+        max_attempts: claim.max_attempts,
+        mode: claim.mode,
+        rail_type: claim.rail_type,
+        endpoint: claim.endpoint,
+        target_url: row.try_get("target_url")?,
+        headers: pairs(headers),
+        payload: payload.into(),
+        payload_content_type: row.try_get("payload_content_type")?,
+        credentials_id: row.try_get::<_, Option<Uuid>>("credentials_id")?.map(CredentialsId),
+        timeout: claim.timeout.max(Duration::from_millis(1)),
+        retry: RetryStrategy::parse(&retry)
+            .ok_or_else(|| StoreError::Unreadable { detail: format!("retry_strategy is {retry:?}") })?,
+        rail_key: OutboxId(row.try_get("rail_key")?),
+        claimed_at: claim.claimed_at,
+        expires_at: row.try_get::<_, Option<Timestamp>>("expires_at")?,
+        traceparent: row.try_get("traceparent")?,
+        known_success: claim.known_success,
+    })
+}
+
+fn pairs(headers: Option<serde_json::Value>) -> Vec<(String, String)> {
+    match headers {
+        Some(serde_json::Value::Object(map)) => {
+            map.into_iter().filter_map(|(name, value)| value.as_str().map(|text| (name, text.to_owned()))).collect()
+        }
+        Some(_) | None => Vec::new(),
+    }
+}

@@ -1,0 +1,83 @@
+//! After a lost COMMIT: which attempts are in flight? Asked on a new connection, before anything is called.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use railyard_core::{AttemptId, Message};
+use uuid::Uuid;
+
+use super::{claim, content};
+use crate::connect::Store;
+use crate::error::StoreError;
+
+const IN_FLIGHT: &str = "
+SELECT attempt_id, outbox_id, participant_id, sequence_id, partition_id, epoch, attempt_no, failures, max_attempts,
+  mode, rail_type, endpoint, timeout_ms, claimed_at, known_success
+FROM in_flight WHERE attempt_id = ANY ($1)";
+
+/// The fate of a transaction whose COMMIT was not answered.
+#[derive(Debug)]
+pub enum Resolved {
+    /// It is still running on the server: ask again.
+    InProgress,
+    /// It is over. These were begun, the others were not and never will be.
+    Over(HashMap<AttemptId, Message>),
+}
+
+impl Store {
+    /// Looks once. `transaction` is what [`super::Failed`] carried.
+    ///
+    /// `pg_xact_status` only says whether to wait: after a crash of the server, transaction numbers can come again,
+    /// so what was committed is told by the attempt ids alone.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] while the database is away: ask again.
+    pub async fn resolve(&self, transaction: Option<&str>, attempts: &[AttemptId]) -> Result<Resolved, StoreError> {
+        let conn = self.work().await?;
+        if let Some(transaction) = transaction {
+            // A number that the server has not given out yet, or has forgotten, is not running.
+            let status = conn.query_one("SELECT pg_xact_status($1::text::xid8)", &[&transaction]).await;
+            match status {
+                Ok(row) => {
+                    let status: Option<String> = row.try_get(0)?;
+                    if status.as_deref() == Some("in progress") {
+                        conn.ok();
+                        return Ok(Resolved::InProgress);
+                    }
+                }
+                Err(error) if error.as_db_error().is_some() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let ids: Vec<Uuid> = attempts.iter().map(|attempt| attempt.0).collect();
+        let statement = conn.prepare_cached(IN_FLIGHT).await?;
+        let claims = claim::read(&conn.query(&statement, &[&ids]).await?)?;
+        let begun = content::load(&conn, claims).await?;
+        conn.ok();
+        Ok(Resolved::Over(begun))
+    }
+
+    /// Waits until a lost COMMIT has a fate, through outages; `give_up` ends the wait.
+    ///
+    /// # Errors
+    /// The last error, once `give_up` has passed.
+    pub async fn resolve_until(
+        &self,
+        transaction: Option<&str>,
+        attempts: &[AttemptId],
+        give_up: Duration,
+    ) -> Result<HashMap<AttemptId, Message>, StoreError> {
+        let end = tokio::time::Instant::now() + give_up;
+        loop {
+            let error = match self.resolve(transaction, attempts).await {
+                Ok(Resolved::Over(begun)) => return Ok(begun),
+                Ok(Resolved::InProgress) => StoreError::Busy { detail: "the transaction is still running".to_owned() },
+                Err(error) => error,
+            };
+            if tokio::time::Instant::now() >= end {
+                return Err(error);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
