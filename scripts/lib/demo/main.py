@@ -43,6 +43,9 @@ class Run:
 
     def look(self, note):
         """The receiver's report, shown; raises if nothing moves any more."""
+        feeder = self.installation.feeder
+        if feeder.process.poll():
+            feeder.check()
         report = self.receiver.report()
         self.tell.progress(report["accepted"], self.messages, note)
         if report["accepted"] != self.last[0]:
@@ -66,9 +69,9 @@ class Run:
         """Waits for the rest."""
         feeder, others = self.installation.feeder, self.installation.steady()
         wait_until(lambda: self.look("")["accepted"] >= self.messages, others, 900, "all deliveries")
-        feeder.process.wait(60)
-        if feeder.process.returncode != 0:
-            raise Gone(f"jobs create ended with status {feeder.process.returncode}:\n{feeder.tail()}")
+        wait_until(lambda: not feeder.running(), others, 60, "the end of jobs create")
+        if feeder.process.returncode:
+            feeder.check()
         wait_until(lambda: record.completed(self.installation.database_url) >= self.messages, others, 60,
                    "the last outcomes on record")
 
