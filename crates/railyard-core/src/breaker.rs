@@ -102,7 +102,7 @@ pub struct Breaker {
 
 #[derive(Clone, Debug)]
 enum State {
-    Closed { slices: [Slice; SLICES as usize] },
+    Closed { slices: Box<[Slice; SLICES as usize]> },
     Open { until: Duration },
     HalfOpen { in_flight: u32, succeeded: u32 },
 }
@@ -159,8 +159,8 @@ impl Breaker {
         let policy = self.policy;
         let next = match &mut self.state {
             State::Closed { slices } => {
-                count(slices, policy.window, verdict, now);
-                let (calls, failures) = totals(slices, policy.window, now);
+                count(&mut **slices, policy.window, verdict, now);
+                let (calls, failures) = totals(&**slices, policy.window, now);
                 let enough = calls >= policy.calls_min && failures > 0;
                 let bad = u64::from(failures) * 100 >= u64::from(calls) * u64::from(policy.failure_percent);
                 (enough && bad).then(|| State::Open { until: now + policy.open })
@@ -189,7 +189,7 @@ impl Breaker {
     pub fn seen(&self, now: Duration) -> Seen {
         match &self.state {
             State::Closed { slices } => {
-                let (calls, failures) = totals(slices, self.policy.window, now);
+                let (calls, failures) = totals(&**slices, self.policy.window, now);
                 Seen::Closed { calls, failures }
             }
             State::Open { until } => {
@@ -214,7 +214,7 @@ impl Breaker {
 
 impl State {
     fn closed() -> Self {
-        Self::Closed { slices: [Slice::default(); SLICES as usize] }
+        Self::Closed { slices: Box::new([Slice::default(); SLICES as usize]) }
     }
 }
 

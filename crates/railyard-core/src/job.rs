@@ -143,6 +143,10 @@ impl NewJob {
         }
         if let Some(group) = &self.group {
             found.required("groupId", group.as_str(), GROUP_BYTES_MAX);
+            // The group's name goes out in a header.
+            if group.as_str().chars().any(|c| c.is_ascii_control() && c != '\0') {
+                found.add("groupId", "has a control character".to_owned());
+            }
         }
         found.name("railType", &self.rail_type);
         if let Some(pool) = &self.pool {

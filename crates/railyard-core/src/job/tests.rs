@@ -54,6 +54,7 @@ fn text_that_no_column_takes() {
     let nul = "a\0b".to_owned();
     assert_eq!(refused(|job| job.source.clone_from(&nul)), ["source"]);
     assert_eq!(refused(|job| job.group = Some(ParticipantId::new("a\0b"))), ["groupId"]);
+    assert_eq!(refused(|job| job.group = Some(ParticipantId::new("a\r\nX-Other: b"))), ["groupId"]);
     assert_eq!(refused(|job| job.group = Some(ParticipantId::new("x".repeat(513)))), ["groupId"]);
     assert_eq!(refused(|job| job.idempotency_key = Some(nul.clone())), ["idempotencyKey"]);
     assert_eq!(refused(|job| job.pool = Some(nul.clone())), ["pool"]);
