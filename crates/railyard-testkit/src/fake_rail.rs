@@ -217,6 +217,16 @@ impl FakeRail {
         self.shared.log.await_where(what, deadline, condition).await
     }
 
+    /// Order offences so far; see [`crate::verify::order_violations`].
+    pub fn order_violations(&self) -> Vec<String> {
+        crate::verify::order_violations(&self.receipts())
+    }
+
+    /// Requests of one group that were open at once, at most; see [`crate::verify::max_concurrent_per_group`].
+    pub fn max_concurrent_per_group(&self) -> usize {
+        crate::verify::max_concurrent_per_group(&self.exchanges())
+    }
+
     fn script(&self) -> MutexGuard<'_, Script> {
         self.shared.script.lock().expect("held for moments only")
     }
