@@ -78,6 +78,16 @@ impl ErrorCode {
     pub fn answer_lost(self) -> bool {
         matches!(self, Self::DispatchTimeout | Self::ConnectionReset | Self::ConnectionClosed | Self::ProtocolError)
     }
+
+    /// A call without an answer that speaks against its endpoint, and not against the message or this node.
+    #[must_use]
+    pub fn blames_endpoint(self) -> bool {
+        self.answer_lost()
+            || matches!(
+                self,
+                Self::ConnectTimeout | Self::ConnectRefused | Self::ConnectFailed | Self::DnsFailed | Self::TlsFailed
+            )
+    }
 }
 
 impl fmt::Display for ErrorCode {

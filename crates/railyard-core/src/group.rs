@@ -3,8 +3,9 @@
 //! ```text
 //!            Hinted            PlaceTaken            Begun              CallEnded            Settled(next)
 //!  Resting ─────────▶ Waiting ───────────▶ Beginning ──────▶ Calling ──────────▶ Settling ──────────────▶ Calling
-//!     ▲                  │ Refused             │ NothingToBegin               │ Settled / SettleFailed
-//!     └──────────────────┴─────────────────────┴──────────────────────────────┘
+//!     ▲                  │ Refused             │ NothingToBegin    │ CallLost         │ Settled(none)
+//!     │                  │                     │ BeginFailed       │                  │ SettleFailed
+//!     └──────────────────┴─────────────────────┴───────────────────┴──────────────────┘
 //! ```
 //!
 //! The database has the last word on every arrow: a begin that returns nothing, or a settle that finds its row gone,
@@ -41,8 +42,12 @@ pub enum Event {
     Begun(Box<Message>),
     /// The head is not due, held, in flight elsewhere, or not ours.
     NothingToBegin,
+    /// The begin did not get through; whatever became of it, this process will not call.
+    BeginFailed,
     /// The rail is done with it.
     CallEnded(Box<Settlement>),
+    /// The caller died with the message: nobody knows. The in-flight row stays and the Reaper reads it.
+    CallLost,
     /// The outcome is committed; the group's next was begun with it, if there was one.
     Settled(Option<Box<Message>>),
     /// The outcome could not be written: the in-flight row stays and the Reaper reads it.
@@ -87,7 +92,9 @@ impl Event {
             Self::Refused => "Refused",
             Self::Begun(_) => "Begun",
             Self::NothingToBegin => "NothingToBegin",
+            Self::BeginFailed => "BeginFailed",
             Self::CallEnded(_) => "CallEnded",
+            Self::CallLost => "CallLost",
             Self::Settled(_) => "Settled",
             Self::SettleFailed => "SettleFailed",
         }
@@ -111,7 +118,9 @@ impl GroupState {
             (Self::Beginning, Event::NothingToBegin) => Ok((Self::Resting, Effect::Rest { tidy: true })),
             (Self::Calling, Event::CallEnded(settlement)) => Ok((Self::Settling, Effect::Settle(settlement))),
             (Self::Settling, Event::Settled(Some(message))) => Ok((Self::Calling, Effect::Call(message))),
-            (Self::Settling, Event::Settled(None) | Event::SettleFailed) => {
+            (Self::Beginning, Event::BeginFailed)
+            | (Self::Calling, Event::CallLost)
+            | (Self::Settling, Event::Settled(None) | Event::SettleFailed) => {
                 Ok((Self::Resting, Effect::Rest { tidy: false }))
             }
             (state, event) => Err(Illegal { state, event: event.name() }),

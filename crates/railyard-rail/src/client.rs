@@ -1,0 +1,195 @@
+//! One call. See the crate's document for the order of things.
+//!
+//! Nothing here outlives the call but idle connections, and nobody depends on those: a process that dies here leaves
+//! an in-flight row, and whoever heals it writes *unknown*.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use railyard_core::classify::{Received, Rules, classify};
+use railyard_core::limits::ERROR_DETAIL_CHARS_MAX;
+use railyard_core::rail::RailKind;
+use railyard_core::text::clean_str;
+use railyard_core::{CallOutcome, ErrorCode, Message, payment};
+use reqwest::redirect;
+
+use crate::answer::Reading;
+use crate::clock::BootInstant;
+use crate::credentials::Credentials;
+use crate::failure::{self, Failure};
+use crate::gate::{Gate, GatedBody, MayWrite};
+use crate::guard::Guard;
+use crate::options::{HttpOptions, RailOptions};
+use crate::request;
+use crate::resolver::GuardedResolver;
+use crate::tls::{self, TlsError};
+
+/// When to look again at a message that was not started.
+const NOT_STARTED_WAIT: Duration = Duration::from_secs(1);
+/// Idle connections are closed before most receivers close them: a request that meets a closing connection is lost,
+/// and may have been read.
+const IDLE_CONNECTION: Duration = Duration::from_secs(4);
+
+/// The HTTP client. Cheap to clone; clones share connections.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    guard: Arc<Guard>,
+    deferral_cap: Duration,
+}
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The proxy's URL, or something that the HTTP library finds wrong.
+    #[error("HTTP client: {0}")]
+    Http(#[from] reqwest::Error),
+}
+
+/// One message, and all that a call needs to know.
+pub struct Call<'a> {
+    /// Begun: its intent is committed.
+    pub message: &'a Message,
+    /// How its rail is read.
+    pub rail: &'a RailOptions,
+    /// What it is signed with.
+    pub credentials: &'a Credentials,
+    /// The caller's leave, asked at the moment of writing.
+    pub may_write: MayWrite,
+    /// Wall-clock time, for signatures. The database's clock is better than the node's.
+    pub now: Timestamp,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Called {
+    /// What the attempt is recorded as.
+    pub outcome: CallOutcome,
+    /// From the start of the call to its end; none if nothing was tried.
+    pub latency: Option<Duration>,
+}
+
+impl Client {
+    /// Builds the client. HTTP/1.1, no redirects, no repeats, no decompression, no proxy unless configured.
+    ///
+    /// # Errors
+    /// Certificates or the proxy cannot be used.
+    pub fn new(options: &HttpOptions) -> Result<Self, ClientError> {
+        let guard = Arc::new(Guard::new(&options.allow_networks));
+        let resolver = GuardedResolver { guard: Arc::clone(&guard), exempt: options.proxy_host() };
+        let builder = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls::client_config(&options.extra_roots)?)
+            .dns_resolver(Arc::new(resolver))
+            .redirect(redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .referer(false)
+            .http1_only()
+            .connect_timeout(options.connect_timeout())
+            .pool_idle_timeout(IDLE_CONNECTION)
+            .pool_max_idle_per_host(usize::try_from(options.endpoint_concurrency).unwrap_or(usize::MAX));
+        let http = match &options.proxy {
+            // What is behind a proxy is resolved by the proxy, which must then enforce the list of networks.
+            Some(proxy) => builder.proxy(reqwest::Proxy::all(proxy.url().clone())?).build()?,
+            None => builder.no_proxy().build()?,
+        };
+        Ok(Self { http, guard, deferral_cap: options.deferral_cap() })
+    }
+
+    /// Makes one call and waits for its end, at most `message.timeout`. Dropping the future ends the call; whether the
+    /// receiver got it is then unknown.
+    pub async fn call(&self, call: Call<'_>) -> Called {
+        if call.rail.kind == RailKind::Payment
+            && let Err(refusal) = payment::check(&call.message.payload)
+        {
+            return never_sent(refusal.code, refusal.detail, false);
+        }
+        let request = match self.prepare(&call) {
+            Ok(request) => request,
+            Err(outcome) => return Called { outcome, latency: None },
+        };
+        let started = Instant::now();
+        let outcome = self.exchange(&call, request).await;
+        let latency = match outcome {
+            CallOutcome::NotStarted { .. } => None,
+            CallOutcome::Delivered(_) | CallOutcome::Deferred { .. } | CallOutcome::Failed { .. } => {
+                Some(started.elapsed())
+            }
+        };
+        Called { outcome, latency }
+    }
+
+    /// Everything that can be refused without a network.
+    fn prepare(&self, call: &Call<'_>) -> Result<reqwest::Request, CallOutcome> {
+        let unsendable = |error: request::Unsendable| failed(ErrorCode::InvalidRequest, &error.to_string(), false);
+        let url = request::target(call.message).map_err(unsendable)?;
+        self.guard
+            .check_literal(&url)
+            .map_err(|refused| failed(ErrorCode::AddressRefused, &refused.to_string(), true))?;
+        let headers = request::headers_of(call.message, call.credentials, call.now).map_err(unsendable)?;
+        let mut request = reqwest::Request::new(reqwest::Method::POST, url);
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+
+    async fn exchange(&self, call: &Call<'_>, mut request: reqwest::Request) -> CallOutcome {
+        let message = call.message;
+        let gate = Gate::new(Arc::clone(&call.may_write), BootInstant::now().after(message.timeout));
+        let payload = message.payload.clone();
+        // An empty body is never polled, so the connection gives no hint; then it may have been read.
+        let sent = || payload.is_empty() || gate.handed_out();
+        *request.body_mut() = Some(reqwest::Body::wrap(GatedBody::new(payload.clone(), Arc::clone(&gate))));
+        if gate.look().is_err() {
+            return refused(&gate).unwrap_or_else(|| failed(ErrorCode::InvalidRequest, "refused", true));
+        }
+        let mut reading: Option<Reading> = None;
+        let ended = tokio::time::timeout(message.timeout, async {
+            let response = self.http.execute(request).await?;
+            reading.insert(Reading::head(&response)).body(response).await;
+            Ok::<(), reqwest::Error>(())
+        })
+        .await;
+        // The head of an answer is the answer, whatever ended the rest.
+        if let Some(reading) = reading {
+            return self.read(call, reading.received);
+        }
+        if let Some(outcome) = refused(&gate) {
+            return outcome;
+        }
+        let Failure { code, detail } = match ended {
+            Ok(Err(error)) => failure::of_call(&error, sent()),
+            Ok(Ok(())) | Err(_) => failure::deadline(sent()),
+        };
+        failed(code, &detail, code != ErrorCode::InvalidRequest)
+    }
+
+    fn read(&self, call: &Call<'_>, received: Received) -> CallOutcome {
+        let rules =
+            Rules { kind: call.rail.kind, terminal_codes: &call.rail.terminal_codes, deferral_cap: self.deferral_cap };
+        classify(rules, received, call.now.into())
+    }
+}
+
+/// What a closed gate means for the attempt; none if it never refused.
+fn refused(gate: &Gate) -> Option<CallOutcome> {
+    let code = gate.refused()?;
+    Some(if gate.handed_out() {
+        let Failure { code, detail } = failure::cut_short(code);
+        failed(code, &detail, true)
+    } else {
+        let detail = "not sent: the leave to write had ended".to_owned();
+        CallOutcome::NotStarted { code, detail, after: NOT_STARTED_WAIT }
+    })
+}
+
+fn never_sent(code: ErrorCode, detail: &str, retryable: bool) -> Called {
+    Called { outcome: failed(code, detail, retryable), latency: None }
+}
+
+fn failed(code: ErrorCode, detail: &str, retryable: bool) -> CallOutcome {
+    let detail = clean_str(detail, ERROR_DETAIL_CHARS_MAX);
+    CallOutcome::Failed { code, detail, answer: None, retryable }
+}
