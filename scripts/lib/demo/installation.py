@@ -49,11 +49,12 @@ class Installation:
 
     def environment(self):
         """The keys that differ from run to run, over config/demo/railyard.toml."""
+        token_hash = hashlib.sha256(self.admin_token.encode()).hexdigest()
         return {
             **os.environ,
             "RAILYARD_DATABASE__URL": self.database_url,
             "RAILYARD_API__LISTEN": f"127.0.0.1:{self.port}",
-            "RAILYARD_API__ADMIN_TOKEN_SHA256": hashlib.sha256(self.admin_token.encode()).hexdigest(),
+            "RAILYARD_API__TOKENS": f'[{{name="demo", role="admin", sha256="{token_hash}"}}]',
             "RAILYARD_MASTER_KEY": self.master_key,
             "RAILYARD_TOKEN": self.admin_token,
             "RAILYARD_API_URL": self.api,
