@@ -57,7 +57,7 @@ class Installation:
             "RAILYARD_API__TOKENS": f'[{{name="demo", role="admin", sha256="{token_hash}"}}]',
             "RAILYARD_MASTER_KEY": self.master_key,
             "RAILYARD_TOKEN": self.admin_token,
-            "RAILYARD_API_URL": self.api,
+            "RAILYARD_URL": self.api,
             "DEMO_SIGNING_SECRET": self.signing_secret,
             "DEMO_BEARER_TOKEN": self.bearer_token,
         }
