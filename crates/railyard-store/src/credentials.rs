@@ -23,13 +23,12 @@ use crate::audit::{self, Entry};
 use crate::connect::{Conn, Store};
 use crate::crypt::{CryptError, MasterKeys};
 use crate::error::StoreError;
-use crate::jobs::word_list;
+use crate::listen::CACHE_CHANNEL;
+use crate::row::words;
 use crate::transaction::{begin, end};
 
 /// The one algorithm there is.
 pub const ALGORITHM: &str = "HMAC_SHA256";
-/// The channel on which nodes hear that what they cache has changed.
-pub const CACHE_CHANNEL: &str = "railyard_cache";
 /// Most sets that an installation keeps: every node holds all of them in memory.
 pub const CREDENTIALS_MAX: i64 = 10_000;
 /// Bytes of a bearer token: it has to fit a header line.
@@ -251,7 +250,7 @@ fn row(row: &Row) -> Result<CredentialsRow, StoreError> {
         credentials_id: CredentialsId(row.try_get("credentials_id")?),
         name: row.try_get("name")?,
         algorithm: row.try_get("algorithm")?,
-        schemes: word_list(row, "schemes", Scheme::parse)?,
+        schemes: words(row, "schemes", Scheme::parse)?,
         key_id: row.try_get("key_id")?,
         created_at: row.try_get("created_at")?,
         updated_at: row.try_get("updated_at")?,

@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-use aes_gcm::aead::{Aead, Generate, Key, KeyInit, Nonce, Payload};
 use aes_gcm::Aes256Gcm;
+use aes_gcm::aead::{Aead, Generate, Key, KeyInit, Nonce, Payload};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 use zeroize::Zeroizing;

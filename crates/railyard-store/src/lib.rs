@@ -5,19 +5,30 @@
 //!
 //! Time is the database's `clock_timestamp()`. A node's own clock (`CLOCK_BOOTTIME`) only measures spans.
 
+pub mod audit;
 pub mod clock;
 pub mod connect;
+pub mod credentials;
+pub mod crypt;
 pub mod discover;
+pub mod doctor;
 pub mod error;
 pub mod failpoint;
+pub mod gauges;
 pub mod heal;
+pub mod holds;
 pub mod idle;
+pub mod jobs;
 pub mod lease;
 pub mod listen;
 pub mod migrate;
+pub mod rails;
 pub mod retention;
 pub mod schedule;
 pub mod work;
+
+mod row;
+mod transaction;
 
 pub use connect::{Conn, Store, StoreConfig};
 pub use error::StoreError;

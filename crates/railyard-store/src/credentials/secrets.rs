@@ -11,7 +11,7 @@ use super::{CREDENTIALS_MAX, NewCredentials};
 use crate::connect::Store;
 use crate::crypt::{CryptError, MasterKeys};
 use crate::error::StoreError;
-use crate::jobs::word_list;
+use crate::row::words;
 
 /// A way to sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,8 +82,8 @@ struct Packed<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Unpacked {
-    bearer_token: Zeroizing<String>,
-    signing_secret: Zeroizing<String>,
+    bearer_token: String,
+    signing_secret: String,
 }
 
 pub(super) fn pack(new: &NewCredentials) -> Zeroizing<Vec<u8>> {
@@ -131,9 +131,10 @@ fn looked(row: &Row, keys: &MasterKeys) -> Result<Looked, StoreError> {
         Ok(plain) => plain,
         Err(error) => return Ok(Looked::Closed(error)),
     };
-    let schemes = word_list(row, "schemes", Scheme::parse)?;
+    let schemes = words(row, "schemes", Scheme::parse)?;
     // The parser's own message would quote what it read.
     let unreadable = |_| StoreError::Unreadable { detail: format!("credentials {id} hold no secrets") };
     let Unpacked { bearer_token, signing_secret } = serde_json::from_slice(&plain).map_err(unreadable)?;
+    let (bearer_token, signing_secret) = (Zeroizing::new(bearer_token), Zeroizing::new(signing_secret));
     Ok(Looked::Found(Secrets { bearer_token, signing_secret, schemes }))
 }

@@ -5,9 +5,9 @@ use railyard_core::attempt::AttemptState;
 use railyard_core::{AttemptId, NodeId, OutboxId};
 use tokio_postgres::Row;
 
-use super::read::{count, word};
 use crate::connect::Store;
 use crate::error::StoreError;
+use crate::row::{count, word};
 
 /// Most attempts of one answer. A job that is deferred for days has more: ask on behind the last one.
 pub const ATTEMPTS_LIST_MAX: i64 = 500;

@@ -11,10 +11,8 @@ use uuid::Uuid;
 
 use crate::connect::{Conn, Store};
 use crate::error::StoreError;
+use crate::listen::WORK_CHANNEL;
 use crate::transaction::{begin, end};
-
-/// The channel that wakes owners, and the word that goes with it: a wake-up carries no data.
-const NOTIFY: &str = "SELECT pg_notify('outbox_pending', 'new_work')";
 
 /// One statement whatever the number of jobs. Arrays of plain types, since a composite's type would have to be looked
 /// up on each new connection.
@@ -66,7 +64,8 @@ pub async fn create(store: &Store, jobs: &[NewJob]) -> Result<Vec<Created>, Stor
 /// Any error of the database.
 pub async fn notify(store: &Store) -> Result<(), StoreError> {
     let conn = store.api().await?;
-    conn.batch_execute(&format!("BEGIN; SET LOCAL synchronous_commit = off; {NOTIFY}; COMMIT")).await?;
+    let sql = format!("BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {WORK_CHANNEL}, 'new_work'; COMMIT");
+    conn.batch_execute(&sql).await?;
     conn.ok();
     Ok(())
 }
@@ -184,5 +183,6 @@ impl<'a> Columns<'a> {
 /// A map as jsonb; an empty one and none are the same job.
 fn object<'a>(entries: impl IntoIterator<Item = (&'a String, &'a String)>) -> Option<Value> {
     let entries: BTreeMap<&String, &String> = entries.into_iter().collect();
-    (!entries.is_empty()).then(|| entries.into_iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect())
+    (!entries.is_empty())
+        .then(|| entries.into_iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect())
 }

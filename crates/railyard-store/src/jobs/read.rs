@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::connect::Store;
 use crate::error::StoreError;
+use crate::row::{count, word};
 
 /// Each table is asked for the one id, so that a partitioned one is opened at its day and nowhere else. One statement,
 /// one snapshot: a message that moves meanwhile is seen in exactly one place.
@@ -219,25 +220,6 @@ fn last_error(row: &Row) -> Result<Option<String>, StoreError> {
         (false, Some(code), Some(message)) => Some(format!("{code}: {message}")),
         (false, code, message) => code.or(message),
     })
-}
-
-/// A word of a closed list.
-pub(crate) fn word<T>(row: &Row, column: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
-    let text: &str = row.try_get(column)?;
-    parse(text).ok_or_else(|| StoreError::Unreadable { detail: format!("{column} is {text:?}") })
-}
-
-/// An array of such words.
-pub(crate) fn word_list<T>(row: &Row, column: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, StoreError> {
-    let texts: Vec<&str> = row.try_get(column)?;
-    let unreadable = |text| StoreError::Unreadable { detail: format!("{column} holds {text:?}") };
-    texts.into_iter().map(|text| parse(text).ok_or_else(|| unreadable(text))).collect()
-}
-
-/// A number that a CHECK keeps from being negative.
-pub(crate) fn count(row: &Row, column: &str) -> Result<u32, StoreError> {
-    let number: i32 = row.try_get(column)?;
-    u32::try_from(number).map_err(|_| StoreError::Unreadable { detail: format!("{column} is {number}") })
 }
 
 fn map(row: &Row, column: &str) -> Result<BTreeMap<String, String>, StoreError> {

@@ -1,0 +1,17 @@
+//! Groups as operators see them ([`get`], [`list`]) and what they decide about them ([`pause`], [`resume`],
+//! [`release`], [`skip`]).
+//!
+//! A hold stands until a person takes it away; several may stand at once, and a pause never swallows a block. Each
+//! decision is one transaction with its audit row. It takes its locks in the order of everybody else who touches a
+//! group: pending row, hold, ready row. The ready row is locked before it is decided whether a hold remains, in a
+//! statement of its own: two releases at once would otherwise each see the other's hold and leave the group at
+//! infinity for ever.
+
+mod decide;
+mod read;
+
+pub use decide::{Decision, REASON_CHARS_MAX, Released, Skipped, pause, release, resume, skip};
+pub use read::{GroupRow, GroupState, HeadRow, Hold, InFlightRow, LIST_MAX, View, get, list};
+
+#[cfg(test)]
+mod tests;
