@@ -1,1 +1,34 @@
-fn main() {}
+//! The binary `railyard`: command line, configuration, wiring, signals.
+//!
+//! It decides nothing about messages. `serve` puts the parts together: configuration, log, database, rails, node,
+//! API, and waits for a signal. The commands that read and decide (`jobs`, `credentials`, `groups`) are clients of the
+//! HTTP API and work from any machine; `migrate`, `doctor` and `dev` need the database.
+//! Exit status: 0 done, 1 failed, 2 wrong usage or an unusable configuration.
+
+mod cli;
+mod commands;
+mod config;
+mod exit;
+mod logging;
+mod output;
+mod signals;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::Cli;
+use crate::config::Environment;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let environment = Environment::of_process();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return exit::report(&anyhow::anyhow!(error).context("cannot start the runtime")),
+    };
+    match runtime.block_on(commands::run(cli, environment)) {
+        Ok(code) => code,
+        Err(error) => exit::report(&error),
+    }
+}

@@ -1,0 +1,87 @@
+//! The command line: verbs and their options, nothing of what they do.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// A relayer on PostgreSQL: webhooks and payment instructions, in order per group, signed, on record.
+#[derive(Debug, Parser)]
+#[command(name = "railyard", version, about, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run everything on this machine for development: a private PostgreSQL and one node.
+    Dev(Dev),
+    /// Run a node.
+    Serve(Serve),
+    /// Bring the database's schema up to this version.
+    Migrate(Migrate),
+}
+
+/// `railyard dev`.
+#[derive(Debug, Args)]
+pub(crate) struct Dev {
+    /// Where the database, the master key and the admin token are kept.
+    #[arg(long, value_name = "DIR", default_value = ".railyard")]
+    pub(crate) data_dir: PathBuf,
+    /// Start the database alone, print its URL and wait.
+    #[arg(long)]
+    pub(crate) only_database: bool,
+    /// Commit without waiting for the disk: for data that nobody keeps.
+    #[arg(long)]
+    pub(crate) no_fsync: bool,
+    /// Further settings; the database, the listener's token and the master key are dev's own.
+    #[command(flatten)]
+    pub(crate) config: ConfigFile,
+}
+
+/// `railyard serve`.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) config: ConfigFile,
+    /// Migrate first if the schema is behind.
+    #[arg(long)]
+    pub(crate) migrate: bool,
+}
+
+/// `railyard migrate`.
+#[derive(Debug, Args)]
+pub(crate) struct Migrate {
+    #[command(flatten)]
+    pub(crate) config: ConfigFile,
+    /// The database, instead of the configured one.
+    #[arg(long, value_name = "URL")]
+    pub(crate) database_url: Option<String>,
+    /// Change nothing; say what is missing, with exit status 1 if anything is.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Where the configuration is.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigFile {
+    /// Configuration file; `config/railyard.toml` in the source documents every key.
+    #[arg(long = "config", value_name = "FILE", env = "RAILYARD_CONFIG")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}
