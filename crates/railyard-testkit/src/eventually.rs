@@ -14,7 +14,7 @@ const LOOK_AFTER_MAX: Duration = Duration::from_millis(50);
 /// # Panics
 /// At the deadline, with `what` and the caller's place.
 #[track_caller]
-pub fn eventually<F, Fut>(deadline: Duration, what: &str, mut condition: F) -> impl Future<Output = ()>
+pub fn eventually<F, Fut>(deadline: Duration, what: &str, mut condition: F) -> impl Future<Output = ()> + use<F, Fut>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = bool>,
@@ -30,7 +30,11 @@ where
 /// # Panics
 /// At the deadline, with `what` and the caller's place.
 #[track_caller]
-pub fn eventually_some<T, F, Fut>(deadline: Duration, what: &str, mut look: F) -> impl Future<Output = T>
+pub fn eventually_some<T, F, Fut>(
+    deadline: Duration,
+    what: &str,
+    mut look: F,
+) -> impl Future<Output = T> + use<T, F, Fut>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = Option<T>>,
