@@ -7,6 +7,7 @@
 # Prints the homes whose .rustup may hold toolchains.
 toolchain_homes() {
   local cargo dir
+  echo "${HOME:-}"
   while read -r cargo; do
     dir=$(dirname "$cargo")
     case $dir in */.cargo/bin) dirname "$(dirname "$dir")" ;; esac
