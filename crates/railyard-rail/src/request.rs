@@ -2,7 +2,7 @@
 //! where a signature or a token belongs: its headers were checked when it was accepted, and are checked again here,
 //! since a producer may have written its row by SQL.
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use jiff::Timestamp;
 use railyard_core::job::{endpoint_of, traceparent_is_valid};
 use railyard_core::signing::{flowcatalyst, standard};
@@ -52,6 +52,10 @@ pub fn headers_of(message: &Message, credentials: &Credentials, now: Timestamp) 
     }
     built.put(CONTENT_TYPE.as_str(), &message.payload_content_type, false)?;
     built.put(USER_AGENT.as_str(), AGENT, false)?;
+    if message.payload.is_empty() {
+        // The connection leaves it out then, and some receivers answer 411.
+        built.put(CONTENT_LENGTH.as_str(), "0", false)?;
+    }
     if let Some(token) = credentials.bearer_token() {
         built.put(AUTHORIZATION.as_str(), &format!("Bearer {token}"), true)?;
     }

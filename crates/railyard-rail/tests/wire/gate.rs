@@ -1,0 +1,89 @@
+//! The leave to write is asked at the moment of writing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use railyard_core::{CallOutcome, ErrorCode};
+use railyard_rail::MayWrite;
+
+use crate::client::{client, deliver_with, message, retryable};
+use crate::receiver::{Act, Receiver};
+
+/// Leave for the first `times` looks, then none.
+fn leave_for(times: usize) -> MayWrite {
+    let looks = AtomicUsize::new(0);
+    Arc::new(move || match looks.fetch_add(1, Ordering::Relaxed) {
+        look if look < times => Ok(()),
+        _ => Err(ErrorCode::LeaseLost),
+    })
+}
+
+fn not_started(outcome: &CallOutcome) -> ErrorCode {
+    let CallOutcome::NotStarted { code, .. } = outcome else { panic!("it was started: {outcome:?}") };
+    *code
+}
+
+#[tokio::test]
+async fn without_leave_nobody_connects() {
+    let receiver = Receiver::start(Act::answer(200, "")).await;
+    for payload in ["{}", ""] {
+        let mut message = message(&receiver.url());
+        message.payload = Bytes::from_static(payload.as_bytes());
+        let called = deliver_with(&client(), &message, leave_for(0)).await;
+        assert_eq!((not_started(&called.outcome), called.latency), (ErrorCode::LeaseLost, None));
+    }
+    assert!(receiver.seen().is_empty());
+}
+
+#[tokio::test]
+async fn leave_that_ends_while_connecting_sends_not_one_byte() {
+    let receiver = Receiver::start(Act::answer(200, "")).await;
+    let called = deliver_with(&client(), &message(&receiver.url()), leave_for(1)).await;
+    assert_eq!((not_started(&called.outcome), called.latency), (ErrorCode::LeaseLost, None));
+    receiver.until("the connection is gone", |seen| seen.first().is_some_and(|one| one.ended)).await;
+    assert!(receiver.seen()[0].bytes.is_empty());
+}
+
+#[tokio::test]
+async fn leave_that_ends_on_a_kept_connection_sends_not_one_byte_more() {
+    let keep = Act::Keep(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec());
+    let receiver = Receiver::start(keep).await;
+    let (client, message) = (client(), message(&receiver.url()));
+    assert!(matches!(deliver_with(&client, &message, leave_for(9)).await.outcome, CallOutcome::Delivered(_)));
+    let before = receiver.seen()[0].bytes.len();
+    let called = deliver_with(&client, &message, leave_for(1)).await;
+    assert_eq!(not_started(&called.outcome), ErrorCode::LeaseLost);
+    receiver.until("the connection is gone", |seen| seen[0].ended).await;
+    assert_eq!((receiver.seen().len(), receiver.seen()[0].bytes.len()), (1, before));
+}
+
+#[tokio::test]
+async fn leave_that_ends_within_a_payload_leaves_it_incomplete() {
+    let receiver = Receiver::start(Act::answer(200, "")).await;
+    let mut message = message(&receiver.url());
+    message.payload = Bytes::from(vec![b'x'; 1_000_000]);
+    let outcome = deliver_with(&client(), &message, leave_for(20)).await.outcome;
+    let (code, detail) = retryable(&outcome);
+    assert_eq!((code, code.answer_lost()), (ErrorCode::ConnectionReset, true));
+    assert!(detail.contains("LEASE_LOST"), "{detail}");
+    receiver.until("the connection is gone", |seen| seen[0].ended).await;
+    assert!(receiver.seen()[0].bytes.len() < message.payload.len());
+}
+
+/// The process is stopped after its first look, for longer than the call may take, and goes on.
+#[tokio::test]
+async fn a_process_that_was_stopped_past_its_deadline_writes_nothing() {
+    let receiver = Receiver::start(Act::answer(200, "")).await;
+    let mut message = message(&receiver.url());
+    message.timeout = Duration::from_millis(200);
+    let stop: MayWrite = Arc::new(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        Ok(())
+    });
+    let called = deliver_with(&client(), &message, stop).await;
+    assert_eq!(not_started(&called.outcome), ErrorCode::DeadlineTooClose);
+    receiver.until("the connection is gone", |seen| seen.first().is_some_and(|one| one.ended)).await;
+    assert!(receiver.seen()[0].bytes.is_empty());
+}
