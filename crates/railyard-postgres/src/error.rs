@@ -22,6 +22,12 @@ pub enum Error {
         /// The closed directory.
         dir: PathBuf,
     },
+    /// Another program has a server in this data directory.
+    #[error("{dir} is in use by another server")]
+    InUse {
+        /// The data directory.
+        dir: PathBuf,
+    },
     /// A program of PostgreSQL failed; its own words follow.
     #[error("{program} failed ({status}): {said}")]
     Program {

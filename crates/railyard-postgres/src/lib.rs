@@ -7,7 +7,9 @@
 //! What a killed server leaves in its data directory is recovered at the next start, as always.
 
 mod binaries;
+mod claim;
 mod error;
+mod initdb;
 mod options;
 mod port;
 mod postmaster;

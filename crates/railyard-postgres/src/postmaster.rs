@@ -147,6 +147,16 @@ impl Postmaster {
     }
 }
 
+/// Removes the System V segment that a killed postmaster leaves in the system, which knows no owner's end: its id is
+/// the second number in line 7 of postmaster.pid. A power cut would take it as well.
+pub(crate) fn remove_shared_memory(data: &Path) {
+    let text = std::fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
+    if let Some(id) = text.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)) {
+        // Without the program, or if the segment is gone, 56 bytes stay or nothing happens.
+        let _ = Command::new("ipcrm").args(["-m", id]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
+}
+
 /// Direct children by /proc: the fourth field of `stat`, after a name that may hold anything but ends at the last ')'.
 fn children_of(parent: u32) -> Vec<Pid> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };

@@ -1,14 +1,16 @@
 //! The handle of a private server: start, databases, and the faults that tests put it through.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::postmaster::{Launch, Postmaster};
+use crate::claim::Claim;
+use crate::initdb::{self, run};
+use crate::postmaster::{Launch, Postmaster, remove_shared_memory};
 use crate::user::{RunAs, private_dir};
 use crate::{Binaries, Error, Farewell, Options, Undertaker, free_port};
 
@@ -34,6 +36,7 @@ struct State {
     farewell: Farewell,
     /// Declared before the directories it would remove: dismissed first.
     undertaker: Option<Undertaker>,
+    _claim: Claim,
     _directories: Vec<TempDir>,
 }
 
@@ -68,9 +71,8 @@ impl PrivatePostgres {
         if let Some(user) = user {
             user.can_reach(&data)?;
         }
-        if !data.join("PG_VERSION").exists() {
-            init_db(&binaries, &data, options, user)?;
-        }
+        let claim = Claim::take(&data)?;
+        initdb::ensure(&binaries, &data, options, user)?;
         let farewell = if options.data_dir.is_some() { Farewell::Interrupt } else { Farewell::Quit };
         let leftovers: Vec<&Path> = directories.iter().map(TempDir::path).collect();
         let undertaker = Undertaker::hire(farewell, &data, &leftovers).map_err(Error::io("start a shell"))?;
@@ -83,17 +85,17 @@ impl PrivatePostgres {
             user,
             start_seconds: options.start_seconds,
         };
-        let postmaster = match launch.start() {
-            // Somebody took the free port between our look and the server's: once more with another.
-            Err(Error::Program { said, .. }) if options.port.is_none() && said.contains("Address already in use") => {
-                launch.port = free_port();
-                launch.start()
+        let postmaster = match start_on_free_port(&mut launch, options.port.is_none()) {
+            Ok(postmaster) => postmaster,
+            Err(error) => {
+                // Nothing was left, so there is nothing to bury.
+                undertaker.dismiss();
+                return Err(error);
             }
-            other => other,
-        }?;
+        };
         let port = launch.port;
-        let undertaker = Some(undertaker);
-        let state = State { launch, postmaster: Some(postmaster), farewell, undertaker, _directories: directories };
+        let (postmaster, undertaker) = (Some(postmaster), Some(undertaker));
+        let state = State { launch, postmaster, farewell, undertaker, _claim: claim, _directories: directories };
         Ok(PrivatePostgres { state: Arc::new(Mutex::new(state)), binaries, data, sockets, port })
     }
 
@@ -182,6 +184,7 @@ impl PrivatePostgres {
         self.with_state(|state| {
             if let Some(mut postmaster) = state.postmaster.take() {
                 postmaster.kill_all();
+                remove_shared_memory(&state.launch.data);
             }
             Ok(())
         })
@@ -252,29 +255,15 @@ impl Drop for State {
     }
 }
 
-/// Runs initdb: UTF-8, the C locale (the same order of text on every machine), trust on local connections.
-fn init_db(binaries: &Binaries, data: &Path, options: &Options, user: Option<RunAs>) -> Result<(), Error> {
-    let mut command = Command::new(binaries.program("initdb"));
-    command.arg("-D").arg(data).args(["-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
-    command.arg("--no-instructions").current_dir(data);
-    if !options.fsync {
-        command.arg("--no-sync");
+/// Somebody may take a free port between our look and the server's: then once more with another.
+fn start_on_free_port(launch: &mut Launch, may_change: bool) -> Result<Postmaster, Error> {
+    match launch.start() {
+        Err(Error::Program { said, .. }) if may_change && said.contains("Address already in use") => {
+            launch.port = free_port();
+            launch.start()
+        }
+        other => other,
     }
-    if let Some(user) = user {
-        user.apply(&mut command);
-    }
-    run("initdb", command)
-}
-
-/// Runs a program to its end and turns a failure into its own words.
-fn run(program: &'static str, mut command: Command) -> Result<(), Error> {
-    command.stdin(Stdio::null());
-    let output = command.output().map_err(Error::io(format!("run {program}")))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().to_owned();
-    Err(Error::Program { program, status: output.status.to_string(), said })
 }
 
 fn temp_dir() -> Result<TempDir, Error> {

@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use railyard_postgres::{Error, PrivatePostgres};
@@ -98,30 +99,74 @@ async fn a_database_name_that_would_need_quoting_is_refused() {
     }
 }
 
-/// Not a test: the program that the next one kills. It says where its server lives and waits for its end.
+/// Not a test: the program that the next ones kill. It says where its server lives and waits for its end.
+#[expect(clippy::disallowed_methods, reason = "a process of a test has no other way to be told")]
 #[tokio::test]
-#[ignore = "started by the test below as a process of its own"]
+#[ignore = "started by the tests below as a process of its own"]
 async fn victim() {
-    let server = PrivatePostgres::options().fsync(false).start().await.unwrap();
+    let mut options = PrivatePostgres::options().fsync(false);
+    if let Some(data) = std::env::var_os("VICTIM_DATA") {
+        options = options.data_dir(data);
+    }
+    let server = options.start().await.unwrap();
     println!("\nvictim {} {}", server.data_dir().display(), server.socket_dir().display());
     tokio::time::sleep(Duration::from_secs(600)).await;
 }
 
+/// Starts the victim and returns it with its directories when its server runs.
+fn start_victim(data: Option<&Path>) -> (Child, Vec<PathBuf>) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "victim", "--ignored", "--nocapture"]).stdout(Stdio::piped()).stderr(Stdio::null());
+    if let Some(data) = data {
+        command.env("VICTIM_DATA", data);
+    }
+    let mut victim = command.spawn().unwrap();
+    let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let line = lines.find(|line| line.starts_with("victim ")).unwrap();
+    (victim, line.split(' ').skip(1).map(PathBuf::from).collect())
+}
+
 #[test]
 fn nothing_is_left_when_the_program_is_killed() {
-    let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "victim", "--ignored", "--nocapture"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(victim.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let line = lines.into_iter().find(|line| line.starts_with("victim ")).unwrap();
-    let dirs: Vec<PathBuf> = line.split(' ').skip(1).map(PathBuf::from).collect();
+    let (mut victim, dirs) = start_victim(None);
     let pid = postmaster_pid(&dirs[0]);
     victim.kill().unwrap();
     victim.wait().unwrap();
     wait_until("the directories are removed", || dirs.iter().all(|dir| !dir.exists()));
     // A zombie that nobody reaped has no working directory any more.
     wait_until("the postmaster is gone", || std::fs::read_link(format!("/proc/{pid}/cwd")).is_err());
+}
+
+#[tokio::test]
+async fn a_kept_directory_is_taken_over_from_a_program_that_was_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let (mut victim, _) = start_victim(Some(&data));
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    let server = PrivatePostgres::options().data_dir(&data).fsync(false).start().await.unwrap();
+    assert_eq!(ask(&server, "postgres", "select 1").as_deref(), Ok("1"));
+}
+
+#[tokio::test]
+async fn what_an_interrupted_initdb_left_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    std::fs::create_dir_all(data.join("base")).unwrap();
+    std::fs::write(data.join("PG_VERSION"), "15\n").unwrap();
+    std::fs::write(dir.path().join("data.half-made"), "").unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let server = PrivatePostgres::options().data_dir(&data).fsync(false).start().await.unwrap();
+    assert_eq!(ask(&server, "postgres", "select 1").as_deref(), Ok("1"));
+    assert!(!dir.path().join("data.half-made").exists());
+}
+
+#[tokio::test]
+async fn a_directory_in_use_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let first = PrivatePostgres::options().data_dir(&data).fsync(false).start().await.unwrap();
+    let error = PrivatePostgres::options().data_dir(&data).fsync(false).start().await.unwrap_err();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    assert_eq!(ask(&first, "postgres", "select 1").as_deref(), Ok("1"), "the first was harmed");
 }
