@@ -39,13 +39,13 @@ pub(crate) fn of_call(error: &reqwest::Error, sent: bool) -> Failure {
         return Failure::new(ErrorCode::InvalidRequest, "the request cannot be built");
     }
     if error.is_connect() {
-        return match chain(error).find_map(io_of) {
+        return match innermost_io(error) {
             Some(io) => connecting(io),
             None if error.is_timeout() => connect_timeout(),
             None => Failure::new(ErrorCode::ConnectFailed, "cannot connect"),
         };
     }
-    let failure = match (chain(error).find_map(hyper_of), chain(error).find_map(io_of)) {
+    let failure = match (chain(error).find_map(hyper_of), innermost_io(error)) {
         (Some(hyper), _) if hyper.is_parse() => {
             Failure::new(ErrorCode::ProtocolError, format!("what came back is not HTTP: {hyper}"))
         }
@@ -72,6 +72,9 @@ pub(crate) fn deadline(sent: bool) -> Failure {
 
 /// Writing stopped in the middle: the receiver has a part of the request, and no way to take it for the whole.
 pub(crate) fn cut_short(why: ErrorCode) -> Failure {
+    if why == ErrorCode::DeadlineTooClose {
+        return Failure::new(ErrorCode::DispatchTimeout, "the timeout came while the payload was being written");
+    }
     Failure::new(ErrorCode::ConnectionReset, format!("cut off while the payload was being written: {why}"))
 }
 
@@ -130,6 +133,11 @@ fn after_sending(failure: Failure) -> Failure {
 
 fn io_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
     error.downcast_ref()
+}
+
+/// Layers wrap each other's errors as kind *other*; the one that knows is the last.
+fn innermost_io<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
+    chain(error).filter_map(io_of).last()
 }
 
 fn hyper_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a hyper::Error> {

@@ -29,7 +29,8 @@ impl Resolve for GuardedResolver {
         let exempt = self.exempt.as_deref() == Some(name.as_str());
         Box::pin(async move {
             let name = name.as_str().to_owned();
-            // Port 0 is replaced by the URL's.
+            // Port 0 is replaced by the URL's. The system's resolver runs on a thread of the runtime's pool and cannot
+            // be stopped: a call whose deadline passes leaves its look-up to end by itself, after some seconds.
             let looked_up = tokio::net::lookup_host((name.as_str(), 0)).await.map(Vec::from_iter);
             let found = looked_up.map_err(|cause| LookupFailed { name: name.clone(), cause })?;
             let mut refused = None;

@@ -85,6 +85,21 @@ async fn s3_47_addresses_that_may_not_be_called() {
 }
 
 #[tokio::test]
+async fn a_proxy_gets_the_call_and_literal_addresses_are_judged_all_the_same() {
+    let proxy = Receiver::start(Act::answer(200, "")).await;
+    let url = format!("http://user:secret@localhost:{}", proxy.port());
+    let client = Client::new(&HttpOptions { proxy: Some(url.try_into().unwrap()), ..HttpOptions::default() }).unwrap();
+    let message_to = async |target: &str| {
+        let message = message(target);
+        deliver_with(&client, &message, always()).await.outcome
+    };
+    assert!(matches!(message_to("http://no-such-name.invalid/x").await, CallOutcome::Delivered(_)));
+    assert!(proxy.request().0.starts_with("POST http://no-such-name.invalid/x HTTP/1.1"));
+    assert_eq!(retryable(&message_to("http://127.0.0.1/").await).0, ErrorCode::AddressRefused);
+    assert_eq!(proxy.seen().len(), 1);
+}
+
+#[tokio::test]
 async fn targets_that_are_none() {
     for target in ["", "ftp://x/", "http://user:secret@127.0.0.1/", "http://127.0.0.1:0/", "http://x/\n"] {
         let outcome = deliver(&message(target)).await.outcome;

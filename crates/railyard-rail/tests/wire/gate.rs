@@ -77,9 +77,9 @@ async fn leave_that_ends_within_a_payload_leaves_it_incomplete() {
 async fn a_process_that_was_stopped_past_its_deadline_writes_nothing() {
     let receiver = Receiver::start(Act::answer(200, "")).await;
     let mut message = message(&receiver.url());
-    message.timeout = Duration::from_millis(200);
+    message.timeout = Duration::from_secs(1);
     let stop: MayWrite = Arc::new(move || {
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(1100));
         Ok(())
     });
     let called = deliver_with(&client(), &message, stop).await;

@@ -26,6 +26,8 @@ pub(crate) enum Act {
     Silence,
     /// Does not even read.
     Deaf,
+    /// Writes at once what nobody asked for, and closes.
+    Greet(Vec<u8>),
     /// Reads a whole request and resets the connection.
     Reset,
 }
@@ -156,6 +158,14 @@ async fn serve(stream: TcpStream, act: Act, tls: Option<TlsAcceptor>, log: Log) 
     if let Act::Deaf = act {
         std::future::pending::<()>().await;
     }
+    if let Act::Greet(bytes) = act {
+        let mut stream = stream;
+        stream.write_all(&bytes).await.unwrap();
+        stream.shutdown().await.unwrap();
+        rest(&mut stream, &log).await;
+        log.ended();
+        return;
+    }
     if let Act::Reset = act {
         let mut stream = stream;
         request(&mut stream, &log).await;
@@ -206,7 +216,7 @@ async fn play(mut stream: impl AsyncRead + AsyncWrite + Unpin, act: Act, log: &L
                 rest(&mut stream, log).await;
                 return;
             }
-            Act::Deaf | Act::Reset => unreachable!("handled on the bare socket"),
+            Act::Deaf | Act::Greet(_) | Act::Reset => unreachable!("handled on the bare socket"),
         };
         if written.is_err() {
             return;

@@ -115,13 +115,14 @@ async fn self_signed_and_of_an_unknown_authority() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_does_not_speak_tls() {
-    let receiver = Receiver::start(Act::answer(200, "")).await;
-    // The plain receiver waits for a request that never comes; ours is TLS and has no end that it knows.
-    let mut message = message(&format!("https://127.0.0.1:{}/", receiver.port()));
-    message.timeout = std::time::Duration::from_millis(300);
-    let outcome = deliver_with(&Authority::new("known").client(), &message, always()).await.outcome;
-    assert_eq!(retryable(&outcome).0, ErrorCode::ConnectTimeout);
+async fn a_receiver_that_does_not_speak_tls_or_hangs_up() {
+    let client = Authority::new("known").client();
+    for greeting in ["HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.6\r\n", ""] {
+        let receiver = Receiver::start(Act::Greet(greeting.as_bytes().to_vec())).await;
+        let outcome = call(&client, &receiver).await;
+        let (code, detail) = retryable(&outcome);
+        assert_eq!((code, code.answer_lost()), (ErrorCode::TlsFailed, false), "{greeting}: {detail}");
+    }
 }
 
 #[test]
