@@ -4,7 +4,7 @@
 //!            Hinted            PlaceTaken            Begun              CallEnded            Settled(next)
 //!  Resting ─────────▶ Waiting ───────────▶ Beginning ──────▶ Calling ──────────▶ Settling ──────────────▶ Calling
 //!     ▲                  │ Refused             │ NothingToBegin    │ CallLost         │ Settled(none)
-//!     │                  │                     │ BeginFailed       │                  │ SettleFailed
+//!     │                  │                     │ BeginFailed       │                  │ Drained, SettleFailed
 //!     └──────────────────┴─────────────────────┴───────────────────┴──────────────────┘
 //! ```
 //!
@@ -50,6 +50,8 @@ pub enum Event {
     CallLost,
     /// The outcome is committed; the group's next was begun with it, if there was one.
     Settled(Option<Box<Message>>),
+    /// The outcome is committed and the group was found to have nothing else that is due.
+    Drained,
     /// The outcome could not be written: the in-flight row stays and the Reaper reads it.
     SettleFailed,
 }
@@ -67,7 +69,7 @@ pub enum Effect {
     Settle(Box<Settlement>),
     /// Give the place and the credit back; say whether the store should be asked what stands at the head.
     Rest {
-        /// Begin found nothing: the hint was wrong and has to be put right (store.md step 7).
+        /// Nothing was found to begin: the hint has to be put right, or taken away.
         tidy: bool,
     },
 }
@@ -96,6 +98,7 @@ impl Event {
             Self::CallEnded(_) => "CallEnded",
             Self::CallLost => "CallLost",
             Self::Settled(_) => "Settled",
+            Self::Drained => "Drained",
             Self::SettleFailed => "SettleFailed",
         }
     }
@@ -115,7 +118,9 @@ impl GroupState {
             (Self::Waiting, Event::PlaceTaken) => Ok((Self::Beginning, Effect::Begin)),
             (Self::Waiting, Event::Refused) => Ok((Self::Resting, Effect::Rest { tidy: false })),
             (Self::Beginning, Event::Begun(message)) => Ok((Self::Calling, Effect::Call(message))),
-            (Self::Beginning, Event::NothingToBegin) => Ok((Self::Resting, Effect::Rest { tidy: true })),
+            (Self::Beginning, Event::NothingToBegin) | (Self::Settling, Event::Drained) => {
+                Ok((Self::Resting, Effect::Rest { tidy: true }))
+            }
             (Self::Calling, Event::CallEnded(settlement)) => Ok((Self::Settling, Effect::Settle(settlement))),
             (Self::Settling, Event::Settled(Some(message))) => Ok((Self::Calling, Effect::Call(message))),
             (Self::Beginning, Event::BeginFailed)
@@ -124,6 +129,89 @@ impl GroupState {
                 Ok((Self::Resting, Effect::Rest { tidy: false }))
             }
             (state, event) => Err(Illegal { state, event: event.name() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{message, settlement};
+
+    fn events() -> Vec<Event> {
+        vec![
+            Event::Hinted,
+            Event::PlaceTaken,
+            Event::Refused,
+            Event::Begun(Box::new(message())),
+            Event::NothingToBegin,
+            Event::BeginFailed,
+            Event::CallEnded(Box::new(settlement())),
+            Event::CallLost,
+            Event::Settled(Some(Box::new(message()))),
+            Event::Settled(None),
+            Event::Drained,
+            Event::SettleFailed,
+        ]
+    }
+
+    /// Every state with every event: what the table says, and an error wherever it says nothing.
+    #[test]
+    fn the_whole_table() {
+        let mut legal = Vec::new();
+        for state in GroupState::ALL {
+            for event in events() {
+                let name = match &event {
+                    Event::Settled(None) => "Settled(none)",
+                    other => other.name(),
+                };
+                match state.apply(event) {
+                    Ok((next, effect)) => legal.push(format!("{state:?} {name} -> {next:?} {}", effect_name(&effect))),
+                    Err(illegal) => assert_eq!(illegal.state, state),
+                }
+            }
+        }
+        assert_eq!(
+            legal,
+            [
+                "Resting Hinted -> Waiting TakePlace",
+                "Waiting PlaceTaken -> Beginning Begin",
+                "Waiting Refused -> Resting Rest",
+                "Beginning Begun -> Calling Call",
+                "Beginning NothingToBegin -> Resting Rest+tidy",
+                "Beginning BeginFailed -> Resting Rest",
+                "Calling CallEnded -> Settling Settle",
+                "Calling CallLost -> Resting Rest",
+                "Settling Settled -> Calling Call",
+                "Settling Settled(none) -> Resting Rest",
+                "Settling Drained -> Resting Rest+tidy",
+                "Settling SettleFailed -> Resting Rest",
+            ]
+        );
+    }
+
+    /// A call is only ever reached over a begin, and nothing but a settle follows an ended call.
+    #[test]
+    fn no_call_without_intent_and_none_before_the_outcome() {
+        for state in GroupState::ALL {
+            for event in events() {
+                let name = event.name();
+                if let Ok((next, Effect::Call(_))) = state.apply(event) {
+                    assert!(matches!(name, "Begun" | "Settled"), "{name}");
+                    assert_eq!(next, GroupState::Calling);
+                }
+            }
+        }
+    }
+
+    fn effect_name(effect: &Effect) -> &'static str {
+        match effect {
+            Effect::TakePlace => "TakePlace",
+            Effect::Begin => "Begin",
+            Effect::Call(_) => "Call",
+            Effect::Settle(_) => "Settle",
+            Effect::Rest { tidy: true } => "Rest+tidy",
+            Effect::Rest { tidy: false } => "Rest",
         }
     }
 }

@@ -24,6 +24,8 @@ pub mod rail;
 pub mod retry_after;
 pub mod settlement;
 pub mod signing;
+#[cfg(test)]
+mod testing;
 pub mod text;
 pub mod timestamp;
 

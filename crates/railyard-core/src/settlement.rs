@@ -179,3 +179,81 @@ fn failed(message: &Message, status: EndStatus) -> Next {
     };
     Next::End { status, blocks }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::message;
+    use proptest::prelude::*;
+
+    fn failed_call(retryable: bool) -> CallOutcome {
+        CallOutcome::Failed { code: ErrorCode::HttpStatus(500), detail: "HTTP 500".to_owned(), answer: None, retryable }
+    }
+
+    fn settled(message: &Message, outcome: CallOutcome) -> Settlement {
+        settle(message, outcome, None, &Backoff::webhook(), Timestamp::UNIX_EPOCH, 0.5)
+    }
+
+    #[test]
+    fn success_ends_whatever_the_mode() {
+        for mode in Mode::ALL {
+            let message = Message { mode, ..message() };
+            let settlement = settled(&message, CallOutcome::Delivered(Answer::default()));
+            assert_eq!(settlement.state, AttemptState::Dispatched);
+            assert_eq!(settlement.next, Next::End { status: EndStatus::Completed, blocks: false });
+        }
+    }
+
+    #[test]
+    fn s2_22_the_last_failure_ends_with_the_ceiling_and_keeps_its_cause() {
+        let message = Message { failures: 2, max_attempts: 3, ..message() };
+        let settlement = settled(&message, failed_call(true));
+        assert_eq!(settlement.state, AttemptState::Failed);
+        assert_eq!(settlement.code, Some(ErrorCode::RetryCeilingExceeded));
+        assert_eq!(settlement.detail.as_deref(), Some("HTTP_500: HTTP 500"));
+        assert_eq!(settlement.next, Next::End { status: EndStatus::Error, blocks: true });
+    }
+
+    #[test]
+    fn only_ordered_block_on_error_blocks() {
+        for (mode, lane, blocks) in [
+            (Mode::BlockOnError, message().lane, true),
+            (Mode::NextOnError, message().lane, false),
+            (Mode::Immediate, message().lane, false),
+            (Mode::BlockOnError, Lane::Single(message().outbox_id), false),
+        ] {
+            let message = Message { mode, lane, ..message() };
+            assert_eq!(settled(&message, failed_call(false)).next, Next::End { status: EndStatus::Error, blocks });
+        }
+    }
+
+    #[test]
+    fn expiry_ends_a_message_that_was_not_started_and_one_that_just_failed() {
+        let message = Message { expires_at: Some(Timestamp::UNIX_EPOCH), ..message() };
+        let expired =
+            CallOutcome::NotStarted { code: ErrorCode::Expired, detail: String::new(), after: Duration::ZERO };
+        for (outcome, state) in [(expired, AttemptState::NotStarted), (failed_call(true), AttemptState::Failed)] {
+            let settlement = settled(&message, outcome);
+            assert_eq!(settlement.state, state);
+            assert_eq!(settlement.next, Next::End { status: EndStatus::Expired, blocks: true });
+        }
+    }
+
+    proptest! {
+        /// Deferrals and what was never sent spend nothing and never end a message; a retryable failure spends one and
+        /// ends it exactly at the ceiling.
+        #[test]
+        fn the_budget(failures in 0_u32..100, max_attempts in 1_u32..100, roll in 0.0_f64..1.0) {
+            let message = Message { failures, max_attempts, ..message() };
+            let deferred = CallOutcome::Deferred { answer: Answer::default(), after: Duration::from_secs(7), code: ErrorCode::RateLimited };
+            prop_assert_eq!(settled(&message, deferred).next, Next::Again { after: Duration::from_secs(7), spends_budget: false });
+            let unsent = CallOutcome::NotStarted { code: ErrorCode::LeaseLost, detail: String::new(), after: Duration::from_secs(1) };
+            prop_assert_eq!(settled(&message, unsent).next, Next::Again { after: Duration::from_secs(1), spends_budget: false });
+            let failed = settle(&message, failed_call(true), None, &Backoff::webhook(), Timestamp::UNIX_EPOCH, roll);
+            let ended = matches!(failed.next, Next::End { .. });
+            prop_assert_eq!(ended, failures + 1 >= max_attempts);
+            let spends = matches!(failed.next, Next::Again { spends_budget: true, .. });
+            prop_assert_eq!(spends, !ended);
+        }
+    }
+}

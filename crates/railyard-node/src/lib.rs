@@ -1,1 +1,33 @@
-//! stub
+//! A node: the actors that turn committed work into signed calls, and the wiring between them.
+//!
+//! ```text
+//! Root
+//! ├─ LeaseKeeper    who we are and what we own; its own thread and connection
+//! ├─ CacheKeeper    credentials, as a snapshot
+//! ├─ Settler        begins and outcomes, batched into transactions
+//! ├─ Pipeline       (rest for one)
+//! │  ├─ RailCallerPool ── RailCaller × n
+//! │  ├─ GlobalBuffer ──── GroupActor × lane
+//! │  ├─ Poller
+//! │  └─ Listener
+//! ├─ Reaper         in-flight rows that no live call knows
+//! └─ Maintenance    days ahead, days gone, the sweep
+//! ```
+//!
+//! ractor lives in this crate alone, and nobody outside sees a channel or an `ActorRef`. Whatever an actor holds in
+//! memory may be lost at any instruction: the in-flight row in the database says what it was doing.
+
+mod actors;
+mod attempts;
+mod context;
+mod handle;
+mod lease;
+mod metrics;
+mod node;
+mod options;
+mod probes;
+mod runtime;
+mod stopping;
+
+pub use node::Node;
+pub use options::{NodeError, NodeOptions};

@@ -8,7 +8,8 @@ use std::fmt;
 
 use aes_gcm::Aes256Gcm;
 use aes_gcm::aead::{Aead, Generate, Key, KeyInit, Nonce, Payload};
-use sha2::{Digest, Sha256};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
@@ -36,12 +37,12 @@ pub enum CryptError {
         /// The key's name.
         key_id: String,
     },
-    /// The text of the master keys cannot be read.
-    #[error("master keys, line {line}: {detail}")]
+    /// A key cannot be used.
+    #[error("master key {key_id}: {detail}")]
     Malformed {
-        /// From 1.
-        line: usize,
-        /// What is wrong; never repeats the text.
+        /// Its name.
+        key_id: String,
+        /// What is wrong; never repeats the key.
         detail: &'static str,
     },
     /// No key at all.
@@ -66,53 +67,51 @@ pub struct MasterKeys {
     keys: Vec<MasterKey>,
 }
 
-struct MasterKey {
+/// A master key and its name.
+pub struct MasterKey {
     id: String,
     cipher: Aes256Gcm,
 }
 
-impl MasterKeys {
-    /// Reads keys from text, one a line, newest first: `name:` and 64 hex digits, or the digits alone, whose name is
-    /// then made from their hash. Blank lines and lines that start with `#` do not count.
+impl MasterKey {
+    /// Reads a key: 64 hex digits, or base64 of 32 bytes, with white space around it as files have.
     ///
     /// # Errors
-    /// [`CryptError::Malformed`] with the line, [`CryptError::NoKeys`].
-    pub fn parse(text: &str) -> Result<Self, CryptError> {
-        let mut keys: Vec<MasterKey> = Vec::new();
-        for (index, line) in text.lines().enumerate() {
-            let line_no = index + 1;
-            let malformed = |detail| CryptError::Malformed { line: line_no, detail };
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let (name, digits) = match line.split_once(':') {
-                Some((name, digits)) => (Some(name.trim()), digits.trim()),
-                None => (None, line),
-            };
-            let bytes = from_hex(digits).ok_or_else(|| malformed("a key is 64 hex digits"))?;
-            let id = match name {
-                Some(name) if is_key_id(name) => name.to_owned(),
-                Some(_) => return Err(malformed("a name is 1 to 32 letters, digits, '.', '_' or '-'")),
-                None => name_of(&bytes),
-            };
-            if keys.iter().any(|key| key.id == id) {
-                return Err(malformed("the name stands there twice"));
-            }
-            keys.push(MasterKey { id, cipher: Aes256Gcm::new(&Key::<Aes256Gcm>::from(*bytes)) });
+    /// [`CryptError::Malformed`].
+    pub fn read(id: &str, text: &str) -> Result<Self, CryptError> {
+        let malformed = |detail| CryptError::Malformed { key_id: id.to_owned(), detail };
+        if !is_key_id(id) {
+            return Err(malformed("its name is not 1 to 32 letters, digits, '.', '_' or '-'"));
         }
-        if keys.is_empty() { Err(CryptError::NoKeys) } else { Ok(Self { keys }) }
+        let text = text.trim();
+        let bytes = from_hex(text).or_else(|| from_base64(text));
+        let bytes = bytes.ok_or_else(|| malformed("it is neither 64 hex digits nor base64 of 32 bytes"))?;
+        Ok(Self { id: id.to_owned(), cipher: Aes256Gcm::new(&Key::<Aes256Gcm>::from(*bytes)) })
     }
 
-    /// A fresh key as [`MasterKeys::parse`] reads it, for a first start.
+    /// A fresh key as 64 hex digits, for a first start.
     ///
     /// # Errors
     /// [`CryptError::NoRandomness`].
     pub fn generate() -> Result<Zeroizing<String>, CryptError> {
         let key = Key::<Aes256Gcm>::try_generate().map_err(|_| CryptError::NoRandomness)?;
         let bytes = Zeroizing::new(<[u8; MASTER_KEY_BYTES]>::from(key));
-        let digits: Zeroizing<String> = Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
-        Ok(Zeroizing::new(format!("{}:{}", name_of(&bytes), digits.as_str())))
+        Ok(Zeroizing::new(hex::encode(bytes.as_slice())))
+    }
+}
+
+impl MasterKeys {
+    /// The keys of a process, newest first: the first one seals, all open.
+    ///
+    /// # Errors
+    /// [`CryptError::NoKeys`], [`CryptError::Malformed`] if two have the same name.
+    pub fn new(newest_first: Vec<MasterKey>) -> Result<Self, CryptError> {
+        for (index, key) in newest_first.iter().enumerate() {
+            if newest_first[..index].iter().any(|before| before.id == key.id) {
+                return Err(CryptError::Malformed { key_id: key.id.clone(), detail: "its name stands there twice" });
+            }
+        }
+        if newest_first.is_empty() { Err(CryptError::NoKeys) } else { Ok(Self { keys: newest_first }) }
     }
 
     /// Their names, newest first: what an operator compares with the names in the database.
@@ -169,34 +168,30 @@ fn is_key_id(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
-/// A name that says which key it is and nothing about it.
-fn name_of(key: &[u8; MASTER_KEY_BYTES]) -> String {
-    let digest = Sha256::new().chain_update(b"railyard/key-id/1/").chain_update(key).finalize();
-    digest.iter().take(4).fold("k-".to_owned(), |name, byte| format!("{name}{byte:02x}"))
+fn from_hex(text: &str) -> Option<Zeroizing<[u8; MASTER_KEY_BYTES]>> {
+    let mut bytes = Zeroizing::new([0; MASTER_KEY_BYTES]);
+    hex::decode_to_slice(text, bytes.as_mut_slice()).ok().map(|()| bytes)
 }
 
-fn from_hex(digits: &str) -> Option<Zeroizing<[u8; MASTER_KEY_BYTES]>> {
-    let mut bytes = Zeroizing::new([0; MASTER_KEY_BYTES]);
-    if digits.len() != 2 * MASTER_KEY_BYTES || !digits.is_ascii() {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-        let pair = std::str::from_utf8(pair).ok().filter(|pair| !pair.starts_with('+'))?;
-        *byte = u8::from_str_radix(pair, 16).ok()?;
-    }
-    Some(bytes)
+fn from_base64(text: &str) -> Option<Zeroizing<[u8; MASTER_KEY_BYTES]>> {
+    let decoded = Zeroizing::new(STANDARD.decode(text).ok()?);
+    <[u8; MASTER_KEY_BYTES]>::try_from(decoded.as_slice()).ok().map(Zeroizing::new)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const OLD: &str = "old:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
-    const NEW: &str = "new:202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f";
+    const OLD: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+    const NEW: &str = "ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8=";
+
+    fn keys(newest_first: &[(&str, &str)]) -> MasterKeys {
+        MasterKeys::new(newest_first.iter().map(|(id, text)| MasterKey::read(id, text).unwrap()).collect()).unwrap()
+    }
 
     #[test]
     fn opens_what_it_sealed_and_hides_it() {
-        let keys = MasterKeys::parse(OLD).unwrap();
+        let keys = keys(&[("old", OLD)]);
         let owner = Uuid::from_u128(7);
         let sealed = keys.seal(owner, b"whsec_very_private").unwrap();
         assert!(!sealed.bytes.windows(5).any(|part| part == b"whsec"));
@@ -207,11 +202,11 @@ mod tests {
     #[test]
     fn a_new_key_in_front_seals_and_the_old_one_still_opens() {
         let owner = Uuid::from_u128(7);
-        let before = MasterKeys::parse(OLD).unwrap().seal(owner, b"x").unwrap();
-        let both = MasterKeys::parse(&format!("# newest first\n\n{NEW}\n{OLD}\n")).unwrap();
+        let before = keys(&[("old", OLD)]).seal(owner, b"x").unwrap();
+        let both = keys(&[("new", NEW), ("old", OLD)]);
         assert_eq!(both.open(owner, &before.key_id, &before.bytes).unwrap().as_slice(), b"x");
         assert_eq!(both.seal(owner, b"x").unwrap().key_id, "new");
-        let only_new = MasterKeys::parse(NEW).unwrap();
+        let only_new = keys(&[("new", NEW)]);
         let refused = only_new.open(owner, &before.key_id, &before.bytes).unwrap_err();
         assert_eq!(refused, CryptError::UnknownKey { key_id: "old".to_owned() });
         assert!(refused.to_string().contains("old"));
@@ -219,7 +214,7 @@ mod tests {
 
     #[test]
     fn any_altered_byte_and_any_other_row_is_refused() {
-        let keys = MasterKeys::parse(OLD).unwrap();
+        let keys = keys(&[("old", OLD)]);
         let owner = Uuid::from_u128(7);
         let sealed = keys.seal(owner, b"secret").unwrap();
         for index in 0..sealed.bytes.len() {
@@ -229,27 +224,29 @@ mod tests {
             assert!(keys.open(owner, "old", &sealed.bytes[..index]).is_err(), "cut at {index}");
         }
         assert!(keys.open(Uuid::from_u128(8), "old", &sealed.bytes).is_err());
-        let impostor = MasterKeys::parse(&NEW.replace("new:", "old:")).unwrap();
+        let impostor = self::keys(&[("old", NEW)]);
         let refused = impostor.open(owner, "old", &sealed.bytes).unwrap_err();
         assert_eq!(refused, CryptError::DoesNotOpen { key_id: "old".to_owned() });
     }
 
     #[test]
     fn text_that_is_no_key_is_refused_without_repeating_it() {
-        assert_eq!(MasterKeys::parse("\n# none\n").unwrap_err(), CryptError::NoKeys);
-        for bad in ["private", "a:private", "a b:00", &OLD[..60], &OLD.replace("00", "+0"), &format!("{OLD}\n{OLD}")] {
-            let refused = MasterKeys::parse(bad).unwrap_err();
+        assert_eq!(MasterKeys::new(Vec::new()).unwrap_err(), CryptError::NoKeys);
+        for bad in ["", "private", &OLD[..60], &OLD.replace("00", "+0"), &NEW[4..]] {
+            let refused = MasterKey::read("a", bad).err().unwrap();
             assert!(matches!(refused, CryptError::Malformed { .. }), "{bad}");
             assert!(!refused.to_string().contains("private"));
         }
+        assert!(MasterKey::read("a b", OLD).is_err());
+        let twice = vec![MasterKey::read("a", OLD).unwrap(), MasterKey::read("a", NEW).unwrap()];
+        assert!(MasterKeys::new(twice).is_err());
     }
 
     #[test]
-    fn a_generated_key_can_be_read_and_names_itself() {
-        let text = MasterKeys::generate().unwrap();
-        let named = MasterKeys::parse(&text).unwrap();
-        let bare = MasterKeys::parse(text.split_once(':').unwrap().1).unwrap();
-        assert_eq!(named.ids(), bare.ids());
-        assert!(!format!("{named:?}").contains(text.split_once(':').unwrap().1));
+    fn a_generated_key_can_be_read() {
+        let text = MasterKey::generate().unwrap();
+        let made = keys(&[("a", &format!("{}\n", text.as_str()))]);
+        assert_eq!(made.ids(), ["a"]);
+        assert!(!format!("{made:?}").contains(text.as_str()));
     }
 }

@@ -58,14 +58,13 @@ pub struct Hint {
 }
 
 /// What to look for.
-#[derive(Debug)]
 pub struct Search<'a> {
     /// Owned partitions and their epochs.
     pub partitions: &'a [(PartitionId, Epoch)],
     /// Lanes that this node has in memory with work: left out.
     pub busy: &'a [Lane],
-    /// Where each known group's unsettled messages begin (its last settled number + 1).
-    pub probes: &'a HashMap<ParticipantId, SequenceId>,
+    /// Where a known group's unsettled messages begin (its last settled number + 1), if this epoch settled one.
+    pub probe: &'a (dyn Fn(&ParticipantId, Epoch) -> Option<SequenceId> + Sync),
     /// Nothing that was due before this: pages behind the first.
     pub after: Option<Timestamp>,
     /// About how many hints.
@@ -118,7 +117,8 @@ impl Store {
         for row in &grouped {
             let name: String = row.try_get("participant_id")?;
             let group = ParticipantId::new(name.as_str());
-            let probe = search.probes.get(&group).copied().unwrap_or(SequenceId(0));
+            let epoch = epochs.get(&row.try_get("partition_id")?).copied();
+            let probe = epoch.and_then(|epoch| (search.probe)(&group, epoch)).unwrap_or(SequenceId(0));
             names.push(name);
             probes.push(probe.0);
             found.hints.push(hint(row, &epochs, Lane::Group(group), None, probe)?);

@@ -39,7 +39,8 @@ FROM (
     SELECT q.next_attempt_at, q.rail_type FROM payment_outbox_pending q
     WHERE q.participant_id = g.participant_id ORDER BY q.sequence_id LIMIT 1) p) h
 WHERE r.participant_id = h.participant_id
-  AND NOT EXISTS (SELECT 1 FROM in_flight f WHERE f.participant_id = r.participant_id)";
+  AND NOT EXISTS (SELECT 1 FROM in_flight f WHERE f.participant_id = r.participant_id)
+RETURNING r.due_at <= clock_timestamp()";
 
 const MOVE_SINGLES: &str = "
 UPDATE payment_outbox_pending p SET next_attempt_at = clock_timestamp() + interval '1 second'
@@ -47,11 +48,13 @@ WHERE p.outbox_id = ANY ($1) AND p.participant_id IS NULL AND p.next_attempt_at 
   AND EXISTS (SELECT 1 FROM rail_switch s WHERE s.kind = 'rail' AND s.name = p.rail_type AND s.paused)";
 
 impl Store {
-    /// Puts the hints of these lanes right.
+    /// Puts the hints of these lanes right. Returns whether one of them has something due after all: a producer
+    /// committed meanwhile, and had no reason to notify since the group was still ready.
     ///
     /// # Errors
     /// [`StoreError`]; nothing was changed, and the hints are as early as before.
-    pub async fn tidy(&self, lanes: &[Lane]) -> Result<(), StoreError> {
+    pub async fn tidy(&self, lanes: &[Lane]) -> Result<bool, StoreError> {
+        let mut due = false;
         let mut groups: Vec<&str> = lanes
             .iter()
             .filter_map(|lane| match lane {
@@ -78,7 +81,9 @@ impl Store {
             let quiet: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
             conn.query(&lock_ready, &[&groups]).await?;
             conn.execute(&delete_idle, &[&quiet]).await?;
-            conn.execute(&move_hint, &[&groups]).await?;
+            for row in conn.query(&move_hint, &[&groups]).await? {
+                due |= row.try_get::<_, bool>(0)?;
+            }
             crate::failpoint::reached("tidy_before_commit");
             conn.batch_execute("COMMIT").await?;
         }
@@ -87,6 +92,6 @@ impl Store {
             conn.execute(&statement, &[&singles]).await?;
         }
         conn.ok();
-        Ok(())
+        Ok(due)
     }
 }

@@ -125,6 +125,39 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Writes outcomes alone: needs no lease.
+    ///
+    /// # Errors
+    /// [`Failed`]: send the same batch again.
+    pub async fn settle(&self, batch: &Batch) -> Result<Done, Failed> {
+        let conn = self.work().await?;
+        let done = settle_only(&conn, batch).await?;
+        conn.ok();
+        Ok(done)
+    }
+
+    /// An outcome that the database refuses by itself: its lane is held in doubt, its in-flight row stays as it is.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing was held.
+    pub async fn quarantine(&self, attempt: AttemptId, reason: &str) -> Result<(), StoreError> {
+        let conn = self.work().await?;
+        let reason = railyard_core::text::clean_str(reason, 1000);
+        conn.execute(QUARANTINE, &[&attempt.0, &reason]).await?;
+        conn.ok();
+        Ok(())
+    }
+}
+
+const QUARANTINE: &str = "
+WITH held AS (
+  INSERT INTO group_hold (participant_id, kind, outbox_id, reason, actor)
+  SELECT coalesce(participant_id, outbox_id::text), 'in_doubt', outbox_id, $2, 'settle' FROM in_flight WHERE attempt_id = $1
+  ON CONFLICT DO NOTHING RETURNING participant_id
+)
+UPDATE ready_group SET due_at = 'infinity' WHERE participant_id IN (SELECT participant_id FROM held)";
+
 async fn settle_only(conn: &Conn, batch: &Batch) -> Result<Done, Failed> {
     let mut done = Done::default();
     if batch.settle.is_empty() {

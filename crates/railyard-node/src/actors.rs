@@ -1,0 +1,16 @@
+//! One module an actor.
+
+pub(crate) mod cache_keeper;
+pub(crate) mod global_buffer;
+pub(crate) mod group_actor;
+pub(crate) mod lease_keeper;
+pub(crate) mod listener;
+pub(crate) mod maintenance;
+pub(crate) mod pipeline;
+pub(crate) mod poller;
+pub(crate) mod rail_caller;
+pub(crate) mod rail_caller_pool;
+pub(crate) mod reaper;
+pub(crate) mod root;
+pub(crate) mod settler;
+pub(crate) mod supervise;

@@ -1,0 +1,325 @@
+//! GlobalBuffer: credits and routing; owns the groups.
+//!
+//! A hint from the Poller comes with a credit, which travels with the lane's work and comes back when that ends,
+//! however it ends. A lane has at most one actor, and an actor at most one message; a key is given a new actor only
+//! after the old one is known to have ended. Resting actors end after a while of idleness.
+//!
+//! If it dies, its groups die with it and every credit comes back; the Poller finds what is due again, and in-flight
+//! rows are read by the Reaper. A group that fails is not restarted: its row goes back in the same way.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
+use railyard_core::Lane;
+use railyard_rail::Look;
+use railyard_store::discover::Hint;
+use serde::Serialize;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use super::group_actor::{self, GroupActor};
+use super::poller;
+use super::settler::answer;
+use crate::context::Context;
+
+/// A lane at which begin found nothing is not looked at again before this: a producer may be holding it.
+const COOLING: Duration = Duration::from_millis(250);
+/// How often resting groups are looked over.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// What it is told.
+pub(crate) enum Msg {
+    /// How much room is there, and who is to be left out?
+    Room(RpcReplyPort<Room>),
+    /// Lanes that may have something due, with as many credits.
+    Offer(Vec<Hint>, OwnedSemaphorePermit, RpcReplyPort<Taken>),
+    /// A lane has come to rest.
+    Rested(Lane, Rested),
+    /// Passivate what has been resting too long.
+    Sweep,
+    /// For the live view, tests and the way out.
+    Observe(RpcReplyPort<Observed>),
+}
+
+/// How a lane came to rest.
+pub(crate) struct Rested {
+    pub(crate) endpoint: String,
+    /// Its hint has to be put right.
+    pub(crate) tidy: bool,
+    /// Nothing could be begun: leave it alone for a moment.
+    pub(crate) cool: bool,
+}
+
+/// An answer to [`Msg::Room`].
+pub(crate) struct Room {
+    /// One credit for each lane that may be offered.
+    pub(crate) credits: Option<OwnedSemaphorePermit>,
+    /// Lanes to leave out.
+    pub(crate) busy: Vec<Lane>,
+}
+
+/// An answer to [`Msg::Offer`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taken {
+    /// Lanes that went to work.
+    pub(crate) taken: usize,
+    /// Lanes whose endpoint has no room: look behind them.
+    pub(crate) refused: usize,
+}
+
+/// Its observable state.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Observed {
+    pub(crate) busy: usize,
+    pub(crate) resident: usize,
+    pub(crate) credits_free: usize,
+    pub(crate) busiest_endpoints: Vec<(String, usize)>,
+}
+
+/// The actor.
+pub(crate) struct GlobalBuffer;
+
+/// Its state.
+pub(crate) struct State {
+    context: Context,
+    credits: Arc<Semaphore>,
+    groups: HashMap<Lane, Entry>,
+    lanes_by_actor: HashMap<ActorId, Lane>,
+    /// Working lanes by endpoint.
+    working: HashMap<String, usize>,
+    /// There was more due than room for it.
+    starved: bool,
+}
+
+struct Entry {
+    actor: ActorRef<group_actor::Msg>,
+    standing: Standing,
+}
+
+enum Standing {
+    Working { endpoint: String },
+    Resting { since: Instant, cool_until: Option<Instant> },
+    Ending,
+}
+
+impl Actor for GlobalBuffer {
+    type Msg = Msg;
+    type State = State;
+    type Arguments = Context;
+
+    async fn pre_start(&self, myself: ActorRef<Msg>, context: Context) -> Result<State, ActorProcessingErr> {
+        context.actors.buffer.set(myself.clone());
+        myself.send_after(SWEEP, || Msg::Sweep);
+        let credits = Arc::new(Semaphore::new(context.options.credits));
+        Ok(State {
+            context,
+            credits,
+            groups: HashMap::new(),
+            lanes_by_actor: HashMap::new(),
+            working: HashMap::new(),
+            starved: false,
+        })
+    }
+
+    async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+        match message {
+            Msg::Room(reply) => answer(reply, state.room()),
+            Msg::Offer(hints, credits, reply) => answer(reply, state.offer(&myself, hints, credits).await?),
+            Msg::Rested(lane, rested) => state.rested(&lane, &rested),
+            Msg::Sweep => state.sweep(&myself),
+            Msg::Observe(reply) => answer(reply, state.observe()),
+        }
+        state.gauge();
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        _: ActorRef<Msg>,
+        event: SupervisionEvent,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match event {
+            SupervisionEvent::ActorTerminated(cell, _, _) => state.ended(cell.get_id()),
+            SupervisionEvent::ActorFailed(cell, error) => {
+                tracing::error!(%error, lane = state.lanes_by_actor.get(&cell.get_id()).map(ToString::to_string), "group actor failed");
+                state.context.metrics.actor_restarts.with_label_values(&["group_actor"]).inc();
+                state.ended(cell.get_id());
+                state.context.wake();
+            }
+            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn room(&mut self) -> Room {
+        let free = self.credits.available_permits();
+        let credits = match u32::try_from(free) {
+            Ok(0) | Err(_) => None,
+            Ok(free) => Arc::clone(&self.credits).try_acquire_many_owned(free).ok(),
+        };
+        self.starved |= credits.is_none();
+        let now = Instant::now();
+        let busy =
+            self.groups.iter().filter(|(_, entry)| entry.standing.is_busy(now)).map(|(lane, _)| lane.clone()).collect();
+        Room { credits, busy }
+    }
+
+    async fn offer(
+        &mut self,
+        myself: &ActorRef<Msg>,
+        hints: Vec<Hint>,
+        mut credits: OwnedSemaphorePermit,
+    ) -> Result<Taken, ActorProcessingErr> {
+        let mut taken = Taken::default();
+        let now = Instant::now();
+        for hint in hints {
+            if self.groups.get(&hint.lane).is_some_and(|entry| entry.standing.is_busy(now)) {
+                continue;
+            }
+            let Some(endpoint) = hint.endpoint.clone() else {
+                self.context.actors.poller.cast(poller::Msg::Tidy(hint.lane));
+                continue;
+            };
+            if !self.has_room(&endpoint, &hint.lane) {
+                taken.refused += 1;
+                continue;
+            }
+            let Some(credit) = credits.split(1) else {
+                self.starved = true;
+                break;
+            };
+            let actor = self.resident(myself, &hint.lane).await?;
+            *self.working.entry(endpoint.clone()).or_default() += 1;
+            if let Some(entry) = self.groups.get_mut(&hint.lane) {
+                entry.standing = Standing::Working { endpoint };
+            }
+            // An actor that has just failed drops the message and with it the credit; its end is on its way to us.
+            drop(actor.cast(group_actor::Msg::Hinted(Box::new(hint), credit)));
+            taken.taken += 1;
+        }
+        self.starved |= taken.refused > 0;
+        Ok(taken)
+    }
+
+    /// An endpoint takes a few times as many lanes as it has places, so that a place never stands empty; a breaker
+    /// that is open takes none.
+    fn has_room(&self, endpoint: &str, lane: &Lane) -> bool {
+        let full = self.groups.len() >= self.context.options.resident_groups && !self.groups.contains_key(lane);
+        let working = self.working.get(endpoint).copied().unwrap_or(0);
+        !full
+            && working < self.lanes_per_endpoint_max()
+            && !matches!(self.context.endpoints.admit(endpoint), Look::Open { .. })
+    }
+
+    fn lanes_per_endpoint_max(&self) -> usize {
+        let places = usize::try_from(self.context.options.http.endpoint_concurrency).unwrap_or(usize::MAX);
+        places.saturating_mul(4).clamp(1, self.context.options.credits.div_ceil(2).max(1))
+    }
+
+    async fn resident(
+        &mut self,
+        myself: &ActorRef<Msg>,
+        lane: &Lane,
+    ) -> Result<ActorRef<group_actor::Msg>, ActorProcessingErr> {
+        if let Some(entry) = self.groups.get(lane) {
+            return Ok(entry.actor.clone());
+        }
+        let arguments = (lane.clone(), self.context.clone());
+        let (actor, _) = Actor::spawn_linked(None, GroupActor, arguments, myself.get_cell()).await?;
+        self.lanes_by_actor.insert(actor.get_id(), lane.clone());
+        let standing = Standing::Resting { since: Instant::now(), cool_until: None };
+        self.groups.insert(lane.clone(), Entry { actor: actor.clone(), standing });
+        Ok(actor)
+    }
+
+    fn rested(&mut self, lane: &Lane, rested: &Rested) {
+        self.free(&rested.endpoint);
+        if rested.tidy {
+            self.context.actors.poller.cast(poller::Msg::Tidy(lane.clone()));
+        }
+        let Some(entry) = self.groups.get_mut(lane) else { return };
+        match lane {
+            Lane::Single(_) => entry.end(),
+            Lane::Group(_) => {
+                let now = Instant::now();
+                entry.standing = Standing::Resting { since: now, cool_until: rested.cool.then(|| now + COOLING) };
+            }
+        }
+        let room = self.credits.available_permits() * 4 >= self.context.options.credits;
+        let drained = self.working.get(&rested.endpoint).copied().unwrap_or(0) * 2 <= self.lanes_per_endpoint_max();
+        if self.starved && room && drained {
+            self.starved = false;
+            self.context.wake();
+        }
+    }
+
+    fn free(&mut self, endpoint: &str) {
+        if let Some(count) = self.working.get_mut(endpoint) {
+            *count -= 1;
+            if *count == 0 {
+                self.working.remove(endpoint);
+            }
+        }
+    }
+
+    fn ended(&mut self, id: ActorId) {
+        let Some(lane) = self.lanes_by_actor.remove(&id) else { return };
+        if let Some(Entry { standing: Standing::Working { endpoint }, .. }) = self.groups.remove(&lane) {
+            self.free(&endpoint);
+        }
+        if let Lane::Group(group) = &lane {
+            self.context.probes.forget(group);
+        }
+    }
+
+    fn sweep(&mut self, myself: &ActorRef<Msg>) {
+        let idle = self.context.options.idle_group;
+        for entry in self.groups.values_mut() {
+            if let Standing::Resting { since, .. } = entry.standing
+                && since.elapsed() >= idle
+            {
+                entry.end();
+            }
+        }
+        myself.send_after(SWEEP, || Msg::Sweep);
+    }
+
+    fn gauge(&self) {
+        let working: usize = self.working.values().sum();
+        self.context.metrics.lanes_busy.set(i64::try_from(working).unwrap_or(i64::MAX));
+        self.context.metrics.groups_resident.set(i64::try_from(self.groups.len()).unwrap_or(i64::MAX));
+    }
+
+    fn observe(&self) -> Observed {
+        let mut endpoints: Vec<(String, usize)> = self.working.iter().map(|(name, n)| (name.clone(), *n)).collect();
+        endpoints.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
+        endpoints.truncate(20);
+        Observed {
+            busy: self.working.values().sum(),
+            resident: self.groups.len(),
+            credits_free: self.credits.available_permits(),
+            busiest_endpoints: endpoints,
+        }
+    }
+}
+
+impl Entry {
+    fn end(&mut self) {
+        self.standing = Standing::Ending;
+        self.actor.stop(None);
+    }
+}
+
+impl Standing {
+    fn is_busy(&self, now: Instant) -> bool {
+        match self {
+            Self::Working { .. } | Self::Ending => true,
+            Self::Resting { cool_until, .. } => cool_until.is_some_and(|until| now < until),
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! GroupActor: one lane's FIFO. One message at a time, from its turn to its outcome on record.
+//!
+//! A thin shell around [`GroupState`]: it does what the state says and tells it what happened. It holds its endpoint's
+//! place and its credit for as long as it has work, and awaits every step in `handle`: that is what makes it a queue.
+//! With an empty endpoint queue behind it, it goes on with the group's next message, begun in the transaction that
+//! wrote the last outcome; with others waiting, it gives its place up.
+//!
+//! If it dies, its place and credit come back by themselves. An attempt that had not reached a caller is provably
+//! unsent; any other is in doubt, and both are told apart by the in-flight row and [`crate::attempts`].
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use railyard_core::group::{Effect, Event, GroupState};
+use railyard_core::settlement::{EndStatus, Next, settle};
+use railyard_core::{AttemptId, CallOutcome, ErrorCode, Lane, Message, NodeId, SequenceId, Settlement};
+use railyard_rail::Place;
+use railyard_store::discover::Hint;
+use railyard_store::work::{BeginRequest, Ended, Late, Settled};
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use uuid::Uuid;
+
+use super::global_buffer::{self, Rested};
+use super::rail_caller::Job;
+use super::rail_caller_pool;
+use super::settler::{self, BeginAnswer, Begun, SettleAnswer};
+use crate::attempts::Guard;
+use crate::context::Context;
+
+/// What it is told.
+pub(crate) enum Msg {
+    /// The lane may have something due; the credit is held while that lasts.
+    Hinted(Box<Hint>, OwnedSemaphorePermit),
+}
+
+/// The actor.
+pub(crate) struct GroupActor;
+
+/// Its state.
+pub(crate) struct State {
+    context: Context,
+    lane: Lane,
+    state: GroupState,
+}
+
+/// What a lane holds while it works. Dropped at rest, or with the actor.
+struct Work {
+    hint: Hint,
+    place: Option<Place>,
+    attempt: Option<Guard>,
+    /// Under which membership and since when the current message is begun.
+    begun: Option<(NodeId, Duration)>,
+    outcome_at: Duration,
+    epoch: railyard_core::Epoch,
+}
+
+impl Actor for GroupActor {
+    type Msg = Msg;
+    type State = State;
+    type Arguments = (Lane, Context);
+
+    async fn pre_start(&self, _: ActorRef<Msg>, (lane, context): Self::Arguments) -> Result<State, ActorProcessingErr> {
+        Ok(State { context, lane, state: GroupState::Resting })
+    }
+
+    async fn handle(&self, _: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+        match message {
+            Msg::Hinted(hint, credit) => {
+                state.work(*hint).await?;
+                drop(credit);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// From a hint to rest.
+    async fn work(&mut self, hint: Hint) -> Result<(), ActorProcessingErr> {
+        let epoch = hint.epoch;
+        let mut work = Work { hint, place: None, attempt: None, begun: None, outcome_at: Duration::ZERO, epoch };
+        let mut event = Event::Hinted;
+        loop {
+            let (state, effect) = self.state.apply(event)?;
+            self.state = state;
+            event = match effect {
+                Effect::TakePlace => self.take_place(&mut work).await,
+                Effect::Begin => self.begin(&mut work).await,
+                Effect::Call(message) => self.call(&mut work, *message).await,
+                Effect::Settle(settlement) => self.settle(&mut work, *settlement).await,
+                Effect::Rest { tidy } => {
+                    self.rest(work, tidy);
+                    return Ok(());
+                }
+            };
+        }
+    }
+
+    async fn take_place(&self, work: &mut Work) -> Event {
+        let Some(endpoint) = work.hint.endpoint.as_deref() else { return Event::Refused };
+        let place = tokio::select! {
+            place = self.context.endpoints.take(endpoint) => place,
+            () = self.context.stopping.wait() => return Event::Refused,
+        };
+        match place {
+            Ok(place) => {
+                work.place = Some(place);
+                Event::PlaceTaken
+            }
+            Err(refused) => {
+                tracing::debug!(lane = %self.lane, endpoint, %refused, "no place");
+                Event::Refused
+            }
+        }
+    }
+
+    async fn begin(&self, work: &mut Work) -> Event {
+        let (request, guard) = self.request(work);
+        let asked = self.context.actors.settler.ask(|reply| settler::Msg::Begin(request, reply), NEVER).await;
+        match asked {
+            Some(BeginAnswer::Begun(begun)) => Event::Begun(take(work, *begun, guard)),
+            Some(BeginAnswer::Nothing) => {
+                guard.done();
+                Event::NothingToBegin
+            }
+            // The guard's end says that nothing was sent: should the row exist after all, the Reaper takes it back.
+            Some(BeginAnswer::Failed) | None => Event::BeginFailed,
+        }
+    }
+
+    async fn call(&self, work: &mut Work, message: Message) -> Event {
+        let Some((node, since)) = work.begun else { return Event::CallLost };
+        let renewed = work.place.as_mut().map_or(Ok(()), Place::renew);
+        let (outcome, latency, ended_at) = match renewed {
+            Err(refused) => {
+                let outcome = CallOutcome::NotStarted {
+                    code: ErrorCode::CircuitOpen,
+                    detail: refused.to_string(),
+                    after: refused.wait,
+                };
+                (outcome, None, railyard_store::clock::boottime())
+            }
+            Ok(()) => {
+                if let Some(guard) = work.attempt.as_mut() {
+                    guard.calling();
+                }
+                let job = Box::new(Job { message: message.clone(), node, since });
+                let called =
+                    self.context.actors.callers.ask(|reply| rail_caller_pool::Msg::Call(job, reply), NEVER).await;
+                let Some(called) = called else { return Event::CallLost };
+                if let Some(place) = work.place.as_mut() {
+                    place.report(&called.outcome);
+                }
+                (called.outcome, called.latency, called.ended_at)
+            }
+        };
+        work.outcome_at = ended_at;
+        let settlement = self.decide(&message, outcome, latency, since);
+        tracing::info!(
+            outbox_id = %message.outbox_id, group = %self.lane, sequence = message.sequence_id.map(|s| s.0),
+            attempt = message.attempt_no, state = settlement.state.as_str(),
+            code = settlement.code.map(|code| code.to_string()), latency_ms = latency.map(|l| l.as_millis()),
+            "attempt ended"
+        );
+        self.remember(work, &message, &settlement);
+        Event::CallEnded(Box::new(settlement))
+    }
+
+    fn decide(
+        &self,
+        message: &Message,
+        outcome: CallOutcome,
+        latency: Option<Duration>,
+        since: Duration,
+    ) -> Settlement {
+        let backoff = match self.context.options.rails.get(&message.rail_type) {
+            Some(rail) => rail.backoff(),
+            None => railyard_core::backoff::Backoff::webhook(),
+        };
+        let elapsed = railyard_store::clock::boottime().saturating_sub(since);
+        let now = message.claimed_at.checked_add(elapsed).unwrap_or(message.claimed_at);
+        settle(message, outcome, latency, &backoff, now, rand::random())
+    }
+
+    /// A plain success moves the probe; anything else forgets it.
+    fn remember(&self, work: &mut Work, message: &Message, settlement: &Settlement) {
+        work.epoch = message.epoch;
+        let Lane::Group(group) = &self.lane else { return };
+        match (settlement.next, message.sequence_id) {
+            (Next::End { status: EndStatus::Completed, .. }, Some(sequence)) => work.hint.probe = sequence.next(),
+            (Next::End { .. } | Next::Again { .. }, _) => {
+                work.hint.probe = SequenceId(0);
+                self.context.probes.forget(group);
+            }
+        }
+    }
+
+    async fn settle(&self, work: &mut Work, settlement: Settlement) -> Event {
+        self.context.metrics.attempts.with_label_values(&[settlement.state.as_str()]).inc();
+        let goes_on = self.goes_on(work, &settlement);
+        let (request, guard) = match goes_on {
+            true => {
+                let (request, guard) = self.request(work);
+                (Some(request), Some(guard))
+            }
+            false => (None, None),
+        };
+        let ended = Box::new(Ended { settlement, ended_at: work.outcome_at });
+        let asked = self.context.actors.settler.ask(|reply| settler::Msg::Settle(ended, request, reply), NEVER).await;
+        let Some(SettleAnswer { settled, next }) = asked else { return Event::SettleFailed };
+        if let Some(guard) = work.attempt.take() {
+            guard.done();
+        }
+        self.keep_probe(work, &settled);
+        match (next, guard) {
+            (BeginAnswer::Begun(begun), Some(guard)) => Event::Settled(Some(take(work, *begun, guard))),
+            (BeginAnswer::Nothing, Some(guard)) => {
+                guard.done();
+                Event::Drained
+            }
+            (BeginAnswer::Failed | BeginAnswer::Begun(_) | BeginAnswer::Nothing, _) => Event::Settled(None),
+        }
+    }
+
+    /// Only what was written as this node's own plain success is a bound for the next look.
+    fn keep_probe(&self, work: &Work, settled: &Settled) {
+        let Lane::Group(group) = &self.lane else { return };
+        match settled {
+            Settled::Applied { ended: Some(EndStatus::Completed), known_success: false } if work.hint.probe.0 > 0 => {
+                self.context.probes.settled(group, work.epoch, SequenceId(work.hint.probe.0 - 1));
+            }
+            Settled::Applied { .. } => self.context.probes.forget(group),
+            Settled::Late(late) => {
+                self.context.probes.forget(group);
+                match late {
+                    Late::Already => {}
+                    Late::Failure | Late::Flagged | Late::Taken | Late::Ended | Late::Unknown | Late::Foreign => {
+                        tracing::warn!(lane = %self.lane, ?late, "the attempt had been given up before its result came");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the next message of the group may take this one's place.
+    fn goes_on(&self, work: &Work, settlement: &Settlement) -> bool {
+        let ends = match settlement.next {
+            Next::End { blocks, .. } => !blocks,
+            Next::Again { .. } => false,
+        };
+        ends && matches!(self.lane, Lane::Group(_))
+            && !self.context.stopping.is_set()
+            && work.place.as_ref().is_some_and(|place| !place.has_waiters())
+    }
+
+    fn request(&self, work: &Work) -> (BeginRequest, Guard) {
+        let attempt_id = AttemptId(Uuid::now_v7());
+        let request = BeginRequest {
+            attempt_id,
+            lane: self.lane.clone(),
+            partition: work.hint.partition,
+            epoch: work.hint.epoch,
+            endpoint: work.hint.endpoint.clone().unwrap_or_default(),
+            probe: work.hint.probe,
+        };
+        (request, self.context.attempts.register(attempt_id))
+    }
+
+    fn rest(&self, work: Work, tidy: bool) {
+        let endpoint = work.hint.endpoint.clone().unwrap_or_default();
+        let cool = tidy && work.begun.is_none();
+        // The place is free before the buffer hears of it.
+        drop(work);
+        self.context.actors.buffer.cast(global_buffer::Msg::Rested(self.lane.clone(), Rested { endpoint, tidy, cool }));
+    }
+}
+
+/// The Settler answers every submission, however long the database is away; if it dies, the reply port closes.
+const NEVER: Duration = Duration::from_secs(24 * 3600);
+
+fn take(work: &mut Work, begun: Begun, guard: Guard) -> Box<Message> {
+    work.attempt = Some(guard);
+    work.begun = Some((begun.node, begun.since));
+    Box::new(begun.message)
+}

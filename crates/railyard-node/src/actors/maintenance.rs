@@ -1,0 +1,104 @@
+//! Maintenance: days ahead, days gone, and the sweep that should find nothing.
+//!
+//! Owns nothing. If it dies, the next one starts over; every node does the same work, and the database lets one at a
+//! time through.
+
+use std::time::Duration;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use railyard_store::StoreError;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::settler::answer;
+use crate::context::Context;
+
+const TICK: Duration = Duration::from_secs(30);
+const DAYS_EVERY: Duration = Duration::from_secs(3600);
+const SWEEP_EVERY: Duration = Duration::from_secs(300);
+/// A transaction this old keeps so many dead rows alive that scans of the hot tables slow down.
+const SNAPSHOT_ALARM: Duration = Duration::from_secs(600);
+
+/// What it is told.
+pub(crate) enum Msg {
+    /// See what is due.
+    Tick,
+    /// For the live view and for tests.
+    Observe(RpcReplyPort<Observed>),
+}
+
+/// Its observable state.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Observed {
+    partitions_missing: i32,
+    partitions_dropped: u64,
+    repairs: u64,
+    failures: u64,
+}
+
+/// The actor.
+pub(crate) struct Maintenance;
+
+/// Its state.
+pub(crate) struct State {
+    context: Context,
+    days_at: Option<Instant>,
+    swept_at: Instant,
+    seen: Observed,
+}
+
+impl Actor for Maintenance {
+    type Msg = Msg;
+    type State = State;
+    type Arguments = Context;
+
+    async fn pre_start(&self, myself: ActorRef<Msg>, context: Context) -> Result<State, ActorProcessingErr> {
+        context.actors.maintenance.set(myself.clone());
+        myself.cast(Msg::Tick)?;
+        Ok(State { context, days_at: None, swept_at: Instant::now(), seen: Observed::default() })
+    }
+
+    async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+        match message {
+            Msg::Tick => {
+                if let Err(error) = state.round().await {
+                    state.seen.failures += 1;
+                    state.context.metrics.database_errors.with_label_values(&["maintenance"]).inc();
+                    tracing::warn!(%error, "maintenance: round failed");
+                }
+                myself.send_after(TICK, || Msg::Tick);
+            }
+            Msg::Observe(reply) => answer(reply, state.seen.clone()),
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    async fn round(&mut self) -> Result<(), StoreError> {
+        if self.days_at.is_none_or(|at| at.elapsed() >= DAYS_EVERY || self.seen.partitions_missing > 0) {
+            self.seen.partitions_missing = self.context.store.make_days().await?;
+            let dropped = self.context.store.drop_days(self.context.options.retention).await?;
+            if !dropped.is_empty() {
+                tracing::info!(?dropped, "days past their retention dropped");
+            }
+            self.seen.partitions_dropped += u64::try_from(dropped.len()).unwrap_or(0);
+            self.days_at = Some(Instant::now());
+        }
+        if self.swept_at.elapsed() >= SWEEP_EVERY {
+            self.swept_at = Instant::now();
+            let lost = self.context.store.sweep().await?;
+            for group in &lost {
+                tracing::error!(group, "discovery had lost this group: repaired; this is a bug");
+                self.context.metrics.repairs.inc();
+                self.seen.repairs += 1;
+            }
+        }
+        let oldest = self.context.store.oldest_snapshot().await?;
+        self.context.metrics.oldest_snapshot_seconds.set(i64::try_from(oldest.as_secs()).unwrap_or(i64::MAX));
+        if oldest >= SNAPSHOT_ALARM {
+            tracing::warn!(age_s = oldest.as_secs(), "an old transaction keeps dead rows of the hot tables alive");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! Poller: asks the database what is due in the partitions that this node owns, as much as there is room for.
+//!
+//! Owns nothing but the clock between two looks. Woken by its own timer, by the Listener, by the buffer when room has
+//! come free, and by anyone who committed something. A look takes its credits before it asks, offers what it found,
+//! and looks behind lanes whose endpoint is full. It also puts hints right where nothing could be begun.
+//!
+//! If it dies, nothing is lost: its credits come back and the next one looks anew.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use railyard_core::{Epoch, Lane, PartitionId};
+use railyard_store::StoreError;
+use railyard_store::discover::Search;
+use serde::Serialize;
+
+use super::global_buffer::{self, Taken};
+use super::settler::answer;
+use crate::context::Context;
+
+/// Pages looked through in one go when what comes first has no room.
+const PAGES_MAX: usize = 20;
+/// Hints asked for at a time.
+const PAGE: usize = 500;
+/// Scheduled jobs promoted in one transaction.
+const PROMOTE_MAX: usize = 500;
+/// Lanes tidied in one transaction.
+const TIDY_MAX: usize = 200;
+/// How long lanes to be tidied are gathered.
+const TIDY_AFTER: Duration = Duration::from_millis(5);
+/// The buffer answers within this or is being restarted.
+const BUFFER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What it is told.
+pub(crate) enum Msg {
+    /// The poll interval has passed.
+    Tick,
+    /// Look now.
+    Look,
+    /// Put this lane's hint right.
+    Tidy(Lane),
+    /// Enough lanes to be tidied have gathered.
+    FlushTidy,
+    /// For the live view and for tests.
+    Observe(RpcReplyPort<Observed>),
+}
+
+/// Its observable state.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Observed {
+    looks: u64,
+    hints: u64,
+    promoted: u64,
+    tidied: u64,
+    failures: u64,
+}
+
+/// The actor.
+pub(crate) struct Poller;
+
+/// Its state.
+pub(crate) struct State {
+    context: Context,
+    seen: Observed,
+    untidy: Vec<Lane>,
+    flush_due: bool,
+}
+
+/// Whether a look has been asked for and not begun: a burst of wake-ups is one look.
+#[derive(Default)]
+pub(crate) struct LookAsked(AtomicBool);
+
+impl LookAsked {
+    /// Whether this is the first to ask.
+    pub(crate) fn ask(&self) -> bool {
+        !self.0.swap(true, Ordering::SeqCst)
+    }
+
+    fn begin(&self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Actor for Poller {
+    type Msg = Msg;
+    type State = State;
+    type Arguments = Context;
+
+    async fn pre_start(&self, myself: ActorRef<Msg>, context: Context) -> Result<State, ActorProcessingErr> {
+        context.actors.poller.set(myself.clone());
+        context.look_asked.begin();
+        myself.cast(Msg::Tick)?;
+        Ok(State { context, seen: Observed::default(), untidy: Vec::new(), flush_due: false })
+    }
+
+    async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+        match message {
+            Msg::Tick => {
+                state.promote().await;
+                state.look().await;
+                myself.send_after(state.context.options.poll, || Msg::Tick);
+            }
+            Msg::Look => state.look().await,
+            Msg::Tidy(lane) => state.tidy_later(&myself, lane),
+            Msg::FlushTidy => state.tidy(&myself).await,
+            Msg::Observe(reply) => answer(reply, state.seen.clone()),
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    async fn look(&mut self) {
+        self.context.look_asked.begin();
+        self.seen.looks += 1;
+        let mut after = None;
+        for _ in 0..PAGES_MAX {
+            match self.page(after).await {
+                Ok(Some(next)) => after = next,
+                Ok(None) => return,
+                Err(error) => return self.failed(&error),
+            }
+        }
+    }
+
+    /// One page. `Some(where to look on)`, or `None` when there is no reason to.
+    async fn page(&mut self, after: Option<Timestamp>) -> Result<Option<Option<Timestamp>>, StoreError> {
+        let Some(partitions) = self.owned() else { return Ok(None) };
+        let Some(room) = self.context.actors.buffer.ask(global_buffer::Msg::Room, BUFFER_TIMEOUT).await else {
+            return Ok(None);
+        };
+        let Some(credits) = room.credits else { return Ok(None) };
+        let limit = credits.num_permits().min(PAGE);
+        let probes = &self.context.probes;
+        let search = Search {
+            partitions: &partitions,
+            busy: &room.busy,
+            probe: &|group, epoch| probes.get(group, epoch),
+            after,
+            limit,
+        };
+        let found = self.context.store.discover(&search).await?;
+        if found.hints.is_empty() {
+            return Ok(None);
+        }
+        self.seen.hints += u64::try_from(found.hints.len()).unwrap_or(0);
+        let offered = self
+            .context
+            .actors
+            .buffer
+            .ask(|reply| global_buffer::Msg::Offer(found.hints, credits, reply), BUFFER_TIMEOUT);
+        let Some(Taken { taken, refused }) = offered.await else { return Ok(None) };
+        Ok(match found.next_page {
+            // Something went to work and more is behind it: the same page again, without what is busy now.
+            Some(_) if taken > 0 => Some(after),
+            // All of it stands before full endpoints: look behind it.
+            Some(next) if refused > 0 => Some(Some(next)),
+            Some(_) | None => None,
+        })
+    }
+
+    fn owned(&self) -> Option<Vec<(PartitionId, Epoch)>> {
+        if self.context.stopping.is_set() {
+            return None;
+        }
+        let membership = self.context.lease.good()?;
+        let owned: Vec<(PartitionId, Epoch)> = membership.partitions.iter().map(|(p, e)| (*p, *e)).collect();
+        (!owned.is_empty()).then_some(owned)
+    }
+
+    async fn promote(&mut self) {
+        let Some(partitions) = self.owned() else { return };
+        let Some(membership) = self.context.lease.good() else { return };
+        loop {
+            match self.context.store.promote(membership.node, &partitions, PROMOTE_MAX).await {
+                Ok(promoted) => {
+                    self.seen.promoted += u64::try_from(promoted).unwrap_or(0);
+                    if promoted < PROMOTE_MAX {
+                        return;
+                    }
+                }
+                Err(error) => return self.failed(&error),
+            }
+        }
+    }
+
+    fn tidy_later(&mut self, myself: &ActorRef<Msg>, lane: Lane) {
+        self.untidy.push(lane);
+        if !self.flush_due {
+            self.flush_due = true;
+            myself.send_after(TIDY_AFTER, || Msg::FlushTidy);
+        }
+    }
+
+    async fn tidy(&mut self, myself: &ActorRef<Msg>) {
+        self.flush_due = false;
+        let lanes: Vec<Lane> = self.untidy.drain(..self.untidy.len().min(TIDY_MAX)).collect();
+        if !self.untidy.is_empty() {
+            self.flush_due = true;
+            drop(myself.cast(Msg::FlushTidy));
+        }
+        match self.context.store.tidy(&lanes).await {
+            Ok(due) => {
+                self.seen.tidied += u64::try_from(lanes.len()).unwrap_or(0);
+                if due {
+                    self.context.wake();
+                }
+            }
+            // Their hints are as early as before: they are found, and tidied, again.
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn failed(&mut self, error: &StoreError) {
+        self.seen.failures += 1;
+        self.context.metrics.database_errors.with_label_values(&["poller"]).inc();
+        tracing::warn!(%error, "poller: statement failed");
+    }
+}

@@ -1,0 +1,183 @@
+//! RailCaller: takes one begun message, makes one call, says what came of it.
+//!
+//! Owns nothing between calls. It looks at the lease, the deadline, the expiry and the credentials last of all, and
+//! the rail looks again at the very poll that hands out the bytes. If it dies in a call, nobody knows the outcome:
+//! the in-flight row stays, and the Reaper reads it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use railyard_core::{CallOutcome, ErrorCode, Message, NodeId};
+use railyard_rail::{Call, Credentials, MayWrite};
+use railyard_store::clock::boottime;
+
+use super::cache_keeper::Credential;
+use super::rail_caller_pool;
+use super::settler::answer;
+use crate::context::Context;
+
+/// Between the last look and the bytes' way out, nothing of ours should take longer.
+const WRITE_MARGIN: Duration = Duration::from_millis(50);
+/// A message that was not started for a passing reason is looked at again after this.
+const NOT_STARTED_WAIT: Duration = Duration::from_secs(1);
+
+/// A call to make.
+pub(crate) struct Job {
+    pub(crate) message: Message,
+    /// The membership it was begun under.
+    pub(crate) node: NodeId,
+    /// Before the begin was sent, on `boottime`.
+    pub(crate) since: Duration,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Result {
+    pub(crate) outcome: CallOutcome,
+    pub(crate) latency: Option<Duration>,
+    /// When the outcome was known, on `boottime`.
+    pub(crate) ended_at: Duration,
+}
+
+/// One call.
+pub(crate) struct Msg(pub(crate) Box<Job>, pub(crate) RpcReplyPort<Result>);
+
+/// The actor.
+pub(crate) struct RailCaller;
+
+/// Its state.
+pub(crate) struct State {
+    context: Context,
+    pool: ActorRef<rail_caller_pool::Msg>,
+}
+
+impl Actor for RailCaller {
+    type Msg = Msg;
+    type State = State;
+    type Arguments = (Context, ActorRef<rail_caller_pool::Msg>);
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<Msg>,
+        (context, pool): Self::Arguments,
+    ) -> std::result::Result<State, ActorProcessingErr> {
+        Ok(State { context, pool })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Msg>,
+        Msg(job, reply): Msg,
+        state: &mut State,
+    ) -> std::result::Result<(), ActorProcessingErr> {
+        railyard_store::failpoint::reached("before_call");
+        let running = Running::start(&state.context);
+        let (outcome, latency) = call(&state.context, &job).await;
+        drop(running);
+        railyard_store::failpoint::reached("after_call");
+        if let Some(latency) = latency {
+            let rail = job.message.rail_type.as_str();
+            state
+                .context
+                .metrics
+                .dispatch_latency_ms
+                .with_label_values(&[rail])
+                .observe(latency.as_secs_f64() * 1000.0);
+        }
+        answer(reply, Result { outcome, latency, ended_at: boottime() });
+        state.pool.cast(rail_caller_pool::Msg::Idle(myself))?;
+        Ok(())
+    }
+}
+
+/// Counts a call for as long as it runs, however it ends.
+struct Running<'a>(&'a Context);
+
+impl<'a> Running<'a> {
+    fn start(context: &'a Context) -> Self {
+        context.metrics.calls_in_flight.inc();
+        Self(context)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.metrics.calls_in_flight.dec();
+    }
+}
+
+async fn call(context: &Context, job: &Job) -> (CallOutcome, Option<Duration>) {
+    let message = &job.message;
+    let Some(rail) = context.options.rails.get(&message.rail_type) else {
+        let detail = format!("rail {} is not configured on this node", message.rail_type);
+        return (not_started(ErrorCode::RailUnknown, detail), None);
+    };
+    if context.stopping.is_set() {
+        return (not_started(ErrorCode::ShuttingDown, "the node is stopping".to_owned()), None);
+    }
+    let now = database_now(job);
+    if message.expires_at.is_some_and(|expires_at| expires_at <= now) {
+        return (not_started(ErrorCode::Expired, "expiresAt passed before the call".to_owned()), None);
+    }
+    let credentials = match credentials(context, message).await {
+        Ok(credentials) => credentials,
+        Err(outcome) => return (outcome, None),
+    };
+    let may_write = may_write(context, job);
+    if let Err(code) = may_write() {
+        return (
+            not_started(code, format!("attempt {} of {} may not be sent now", message.attempt_no, message.outbox_id)),
+            None,
+        );
+    }
+    // The signature's time: the database's clock as well, since receivers refuse what is minutes off.
+    let call = Call { message, rail, credentials: &credentials, may_write, now: database_now(job) };
+    let called = context.client.call(call).await;
+    (called.outcome, called.latency)
+}
+
+/// The database's clock, carried on from the moment of the claim. Never behind it.
+fn database_now(job: &Job) -> Timestamp {
+    let elapsed = boottime().saturating_sub(job.since);
+    job.message.claimed_at.checked_add(elapsed).unwrap_or(job.message.claimed_at)
+}
+
+/// Asked at each write: the lease of this membership is good, and the call would end before others may give it up.
+fn may_write(context: &Context, job: &Job) -> MayWrite {
+    let lease = context.lease.clone();
+    let node = job.node;
+    // call_deadline is the claim plus timeout plus slack; what is left of the slack may be spent before the start.
+    let start_by = (job.since + context.options.slack).saturating_sub(WRITE_MARGIN);
+    let write_by = start_by + job.message.timeout;
+    let started = Arc::new(std::sync::OnceLock::new());
+    Arc::new(move || {
+        let now = boottime();
+        if !lease.is_good(node) {
+            return Err(ErrorCode::LeaseLost);
+        }
+        // The first look decides whether there is time for the whole call; later ones only hold its end.
+        let first = *started.get_or_init(|| now);
+        if first > start_by || now > write_by { Err(ErrorCode::DeadlineTooClose) } else { Ok(()) }
+    })
+}
+
+async fn credentials(context: &Context, message: &Message) -> std::result::Result<Arc<Credentials>, CallOutcome> {
+    let Some(id) = message.credentials_id else {
+        return Err(refused(ErrorCode::CredentialsDeleted, "the job names no credentials"));
+    };
+    match context.credentials.find(context, id).await {
+        Credential::Good(credentials) => Ok(credentials),
+        Credential::Deleted => Err(refused(ErrorCode::CredentialsDeleted, "its credentials were deleted by force")),
+        Credential::Unavailable(detail) => Err(not_started(ErrorCode::CredentialsUnavailable, detail)),
+    }
+}
+
+fn not_started(code: ErrorCode, detail: String) -> CallOutcome {
+    CallOutcome::NotStarted { code, detail, after: NOT_STARTED_WAIT }
+}
+
+fn refused(code: ErrorCode, detail: &str) -> CallOutcome {
+    CallOutcome::Failed { code, detail: detail.to_owned(), answer: None, retryable: false }
+}

@@ -1,0 +1,59 @@
+//! What every actor of a node shares: the database, the beliefs about the lease, and the way to each other.
+
+use std::sync::Arc;
+
+use railyard_rail::{Client, Endpoints};
+use railyard_store::Store;
+use railyard_store::crypt::MasterKeys;
+
+use crate::actors::cache_keeper::{self, CredentialsCache};
+use crate::actors::{global_buffer, listener, maintenance, poller, rail_caller_pool, reaper, settler};
+use crate::attempts::Attempts;
+use crate::handle::Handle;
+use crate::lease::Lease;
+use crate::metrics::Metrics;
+use crate::options::NodeOptions;
+use crate::probes::Probes;
+use crate::stopping::Stopping;
+
+/// Cheap to clone: everything is behind an `Arc`.
+pub(crate) type Context = Arc<Shared>;
+
+/// One per node.
+pub(crate) struct Shared {
+    pub(crate) options: NodeOptions,
+    pub(crate) store: Store,
+    pub(crate) keys: Arc<MasterKeys>,
+    pub(crate) client: Client,
+    pub(crate) endpoints: Arc<Endpoints>,
+    pub(crate) metrics: Metrics,
+    pub(crate) lease: Lease,
+    pub(crate) attempts: Attempts,
+    pub(crate) probes: Probes,
+    pub(crate) credentials: CredentialsCache,
+    pub(crate) stopping: Stopping,
+    pub(crate) look_asked: poller::LookAsked,
+    pub(crate) actors: Directory,
+}
+
+/// Where the actors are.
+#[derive(Default)]
+pub(crate) struct Directory {
+    pub(crate) cache_keeper: Handle<cache_keeper::Msg>,
+    pub(crate) settler: Handle<settler::Msg>,
+    pub(crate) callers: Handle<rail_caller_pool::Msg>,
+    pub(crate) buffer: Handle<global_buffer::Msg>,
+    pub(crate) poller: Handle<poller::Msg>,
+    pub(crate) listener: Handle<listener::Msg>,
+    pub(crate) reaper: Handle<reaper::Msg>,
+    pub(crate) maintenance: Handle<maintenance::Msg>,
+}
+
+impl Shared {
+    /// Looks at the database soon: something was committed, freed or released.
+    pub(crate) fn wake(&self) {
+        if self.look_asked.ask() {
+            self.actors.poller.cast(poller::Msg::Look);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A running node, as the binary sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::Registry;
+use ractor::{Actor, ActorRef};
+use railyard_rail::{Client, Endpoints};
+use railyard_store::Store;
+use railyard_store::crypt::MasterKeys;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::actors::{
+    cache_keeper, global_buffer, listener, maintenance, poller, rail_caller_pool, reaper, root, settler,
+};
+use crate::attempts::Attempts;
+use crate::context::{Context, Directory, Shared};
+use crate::lease::Lease;
+use crate::metrics::Metrics;
+use crate::options::{NodeError, NodeOptions};
+use crate::probes::Probes;
+use crate::stopping::Stopping;
+
+/// How long an actor has to show its state.
+const OBSERVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A running node. Dropping it stops nothing in good order: call [`Node::stop`].
+pub struct Node {
+    context: Context,
+    root: ActorRef<root::Msg>,
+}
+
+impl Node {
+    /// Starts the actors. The database may still be away: the node joins when it comes.
+    ///
+    /// # Errors
+    /// [`NodeError`]: the HTTP client, the metrics or an actor could not be made.
+    pub async fn start(
+        options: NodeOptions,
+        store: Store,
+        keys: Arc<MasterKeys>,
+        registry: &Registry,
+    ) -> Result<Self, NodeError> {
+        let context: Context = Arc::new(Shared {
+            client: Client::new(&options.http)?,
+            endpoints: Arc::new(Endpoints::new(&options.http)),
+            metrics: Metrics::register(registry)?,
+            options,
+            store,
+            keys,
+            lease: Lease::default(),
+            attempts: Attempts::default(),
+            probes: Probes::default(),
+            credentials: cache_keeper::CredentialsCache::default(),
+            stopping: Stopping::default(),
+            look_asked: poller::LookAsked::default(),
+            actors: Directory::default(),
+        });
+        let started = Actor::spawn(None, root::Root, context.clone()).await;
+        let (root, _) = started.map_err(|error| NodeError::Actor { actor: "root", detail: error.to_string() })?;
+        Ok(Self { context, root })
+    }
+
+    /// Whether it may take work, and if not, why.
+    #[must_use]
+    pub fn readiness(&self) -> (bool, Vec<String>) {
+        let mut reasons = Vec::new();
+        if self.context.stopping.is_set() {
+            reasons.push("the node is stopping".to_owned());
+        }
+        if self.context.lease.good().is_none() {
+            reasons.push("the node has no lease: the database is away, or it has not joined yet".to_owned());
+        }
+        (reasons.is_empty(), reasons)
+    }
+
+    /// Whether its supervisor runs.
+    #[must_use]
+    pub fn live(&self) -> bool {
+        matches!(
+            self.root.get_status(),
+            ractor::ActorStatus::Starting | ractor::ActorStatus::Running | ractor::ActorStatus::Upgrading
+        )
+    }
+
+    /// Something was committed: look at the database.
+    pub fn wake(&self) {
+        self.context.wake();
+    }
+
+    /// Something that is cached has changed.
+    pub fn flush_caches(&self) {
+        self.context.actors.cache_keeper.cast(cache_keeper::Msg::Flush);
+    }
+
+    /// What every actor shows of itself; those that do not answer in time are null.
+    pub async fn observe(&self) -> Value {
+        let actors = &self.context.actors;
+        let lease = self.context.lease.good();
+        json!({
+            "node": {
+                "name": self.context.options.name,
+                "id": lease.as_ref().map(|membership| membership.node),
+                "leaseRemainingMs": u64::try_from(self.context.lease.remaining().as_millis()).unwrap_or(u64::MAX),
+                "partitions": lease.map_or(0, |membership| membership.partitions.len()),
+                "liveAttempts": self.context.attempts.live(),
+                "stopping": self.context.stopping.is_set(),
+            },
+            "actors": {
+                "cacheKeeper": actors.cache_keeper.ask(cache_keeper::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "settler": actors.settler.ask(settler::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "railCallers": actors.callers.ask(rail_caller_pool::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "globalBuffer": actors.buffer.ask(global_buffer::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "poller": actors.poller.ask(poller::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "listener": actors.listener.ask(listener::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "reaper": actors.reaper.ask(reaper::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "maintenance": actors.maintenance.ask(maintenance::Msg::Observe, OBSERVE_TIMEOUT).await,
+            },
+            "endpoints": self.context.endpoints.seen().into_iter().take(50).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Takes no more work, lets running calls end and settle, gives everything back. What is not done within `grace`
+    /// stays in the database for others to heal.
+    pub async fn stop(self, grace: Duration) {
+        let end = Instant::now() + grace;
+        self.context.stopping.set();
+        while Instant::now() < end {
+            let actors = &self.context.actors;
+            let buffer = actors.buffer.ask(global_buffer::Msg::Observe, OBSERVE_TIMEOUT).await;
+            let settler = actors.settler.ask(settler::Msg::Observe, OBSERVE_TIMEOUT).await;
+            if buffer.is_none_or(|seen| seen.busy == 0) && settler.is_none_or(|seen| seen.is_idle()) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        if self.context.attempts.live() > 0 {
+            tracing::warn!(attempts = self.context.attempts.live(), "stopping with calls in flight: others heal them");
+        }
+        let left = end.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
+        // Children first, in their own order: the lease is given back by its keeper's end.
+        self.root.stop_children(None);
+        self.root.stop_children_and_wait(None, Some(left)).await;
+        drop(self.root.stop_and_wait(None, Some(left)).await);
+    }
+}
