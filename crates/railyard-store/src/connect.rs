@@ -98,17 +98,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unavailable`].
     pub async fn dedicated(&self, name: &str) -> Result<Dedicated, StoreError> {
-        let config = self.client_config(name)?;
-        let (client, connection) = tokio::time::timeout(self.shared.config.acquire_timeout, config.connect(NoTls))
-            .await
-            .map_err(|_| StoreError::Unavailable { detail: "no answer to a connection attempt".to_owned() })??;
-        // The connection's own task: it ends with the client or with the socket, and is aborted with its owner.
-        let task = tokio::task::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "dedicated connection ended");
-            }
-        });
-        Ok(Dedicated { client, task })
+        Dedicated::open(&self.client_config(name)?, self.shared.config.acquire_timeout).await
     }
 
     pub(crate) fn client_config(&self, name: &str) -> Result<tokio_postgres::Config, StoreError> {
@@ -121,6 +111,22 @@ pub struct Dedicated {
     /// Its client.
     pub client: tokio_postgres::Client,
     task: JoinHandle<()>,
+}
+
+impl Dedicated {
+    /// Connects. The connection's task ends with its owner.
+    #[expect(clippy::disallowed_methods, reason = "owned by the value that is returned, and aborted with it")]
+    pub(crate) async fn open(config: &tokio_postgres::Config, timeout: Duration) -> Result<Self, StoreError> {
+        let (client, connection) = tokio::time::timeout(timeout, config.connect(NoTls))
+            .await
+            .map_err(|_| StoreError::Unavailable { detail: "no answer to a connection attempt".to_owned() })??;
+        let task = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "dedicated connection ended");
+            }
+        });
+        Ok(Self { client, task })
+    }
 }
 
 impl Drop for Dedicated {

@@ -130,14 +130,8 @@ impl From<tokio_postgres::Error> for StoreError {
 
 impl From<deadpool_postgres::PoolError> for StoreError {
     fn from(error: deadpool_postgres::PoolError) -> Self {
-        match error {
-            deadpool_postgres::PoolError::Backend(error) => match Self::from(error) {
-                // What refuses a login today may accept it tomorrow; nothing was done with the caller's work.
-                Self::Database { sqlstate, detail } => Self::Unavailable { detail: format!("{sqlstate}: {detail}") },
-                other => other,
-            },
-            other => Self::Unavailable { detail: other.to_string() },
-        }
+        // What refuses a login today may accept it tomorrow; nothing was done with the caller's work.
+        Self::Unavailable { detail: error.to_string() }
     }
 }
 

@@ -3,8 +3,9 @@
 //! The login role needs CREATEROLE and CREATE on the database the first time, or an administrator makes the three
 //! roles beforehand (README.md). All objects belong to `railyard_owner`.
 
-use tokio_postgres::{Client, NoTls};
+use std::time::Duration;
 
+use crate::connect::Dedicated;
 use crate::error::StoreError;
 
 mod embedded {
@@ -60,12 +61,13 @@ pub struct Migrated {
 /// # Errors
 /// [`StoreError`]; a step that fails leaves the steps before it in place and nothing of itself.
 pub async fn migrate(url: &str) -> Result<Migrated, StoreError> {
-    let mut session = Session::open(url).await?;
+    let mut session = open(url).await?;
     session.client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await?;
     session.client.batch_execute(ROLES).await?;
     session.client.batch_execute(OLD_OUTBOX).await?;
     session.client.batch_execute("SET ROLE railyard_owner; SET timezone = 'UTC'").await?;
-    let report = embedded::migrations::runner().run_async(&mut session.client).await.map_err(refused)?;
+    let report =
+        embedded::migrations::runner().run_async(&mut session.client).await.map_err(|error| refused(&error))?;
     let steps = report.applied_migrations().iter().map(|step| step.version()).collect();
     Ok(Migrated { version: latest(), steps })
     // The lock goes with the session.
@@ -76,7 +78,7 @@ pub async fn migrate(url: &str) -> Result<Migrated, StoreError> {
 /// # Errors
 /// [`StoreError`].
 pub async fn check(url: &str) -> Result<Migrated, StoreError> {
-    let session = Session::open(url).await?;
+    let session = open(url).await?;
     let exists =
         session.client.query_one("SELECT to_regclass('public.refinery_schema_history') IS NOT NULL", &[]).await?;
     let applied: Vec<i32> = if exists.get::<_, bool>(0) {
@@ -100,8 +102,8 @@ pub fn latest() -> i32 {
     embedded::migrations::runner().get_migrations().iter().map(refinery::Migration::version).max().unwrap_or(0)
 }
 
-fn refused(error: refinery::Error) -> StoreError {
-    let text = match std::error::Error::source(&error) {
+fn refused(error: &refinery::Error) -> StoreError {
+    let text = match std::error::Error::source(error) {
         Some(source) => match source.downcast_ref::<tokio_postgres::Error>().and_then(|e| e.as_db_error()) {
             Some(db) => format!("{error}: {}", db.message()),
             None => format!("{error}: {source}"),
@@ -111,29 +113,10 @@ fn refused(error: refinery::Error) -> StoreError {
     StoreError::Database { sqlstate: "migration".to_owned(), detail: text }
 }
 
-struct Session {
-    client: Client,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Session {
-    async fn open(url: &str) -> Result<Self, StoreError> {
-        let mut config: tokio_postgres::Config = url.parse().map_err(|error: tokio_postgres::Error| {
-            StoreError::Invalid { field: "database.url".to_owned(), detail: error.to_string(), ordinal: 1 }
-        })?;
-        config.application_name("railyard migrate").connect_timeout(std::time::Duration::from_secs(10));
-        let (client, connection) = config.connect(NoTls).await?;
-        let task = tokio::task::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "migration connection ended");
-            }
-        });
-        Ok(Self { client, task })
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+async fn open(url: &str) -> Result<Dedicated, StoreError> {
+    let mut config: tokio_postgres::Config = url.parse().map_err(|error: tokio_postgres::Error| {
+        StoreError::Invalid { field: "database.url".to_owned(), detail: error.to_string(), ordinal: 1 }
+    })?;
+    config.application_name("railyard migrate");
+    Dedicated::open(&config, Duration::from_secs(10)).await
 }

@@ -91,7 +91,7 @@ impl State {
         match timeout(TURN, listening.next()).await {
             Ok(heard) => {
                 self.heard_at = Instant::now();
-                self.heard(heard?);
+                self.heard(&heard?);
                 self.debounce().await
             }
             Err(_) if self.heard_at.elapsed() >= SILENCE_MAX => {
@@ -118,7 +118,7 @@ impl State {
         Ok(())
     }
 
-    fn heard(&mut self, heard: Heard) {
+    fn heard(&mut self, heard: &Heard) {
         self.seen.notifications += 1;
         match heard {
             Heard::Work => self.wake(),
