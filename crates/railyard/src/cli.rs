@@ -1,8 +1,20 @@
 //! The command line: verbs and their options, nothing of what they do.
 
+mod client;
+mod credentials;
+mod groups;
+mod jobs;
+mod signatures;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+
+pub(crate) use client::ApiArgs;
+pub(crate) use credentials::{CreateCredentials, Credentials, DeleteCredentials, ListCredentials, SchemeName};
+pub(crate) use groups::{Decide, GetGroup, Groups, KindName, ListGroups, ReleaseGroup, SkipGroup, ViewName};
+pub(crate) use jobs::{CreateJobs, GetJob, JobFields, Jobs, ModeName};
+pub(crate) use signatures::{Listen, Verify};
 
 /// A relayer on PostgreSQL: webhooks and payment instructions, in order per group, signed, on record.
 #[derive(Debug, Parser)]
@@ -21,6 +33,19 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Bring the database's schema up to this version.
     Migrate(Migrate),
+    /// Create dispatch jobs and read them.
+    #[command(subcommand)]
+    Jobs(Jobs),
+    /// Keep the secrets that calls are signed with.
+    #[command(subcommand)]
+    Credentials(Credentials),
+    /// See groups and decide about held ones.
+    #[command(subcommand)]
+    Groups(Groups),
+    /// Receive deliveries on this machine, check their signatures and print them.
+    Listen(Listen),
+    /// Check one signature, without any server.
+    Verify(Verify),
 }
 
 /// `railyard dev`.

@@ -1,11 +1,16 @@
 //! One module a verb.
 
+mod credentials;
 mod dev;
+mod groups;
+mod jobs;
+mod listen;
 mod migrate;
+mod verify;
 
 use std::process::ExitCode;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, Jobs};
 use crate::config::Environment;
 
 /// Does what the command line says.
@@ -17,5 +22,12 @@ pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<Ex
         Command::Dev(args) => dev::run(&args, &environment).await,
         Command::Serve(_) => anyhow::bail!("not yet"),
         Command::Migrate(args) => migrate::run(&args, &environment).await,
+        Command::Jobs(Jobs::Create(args)) => jobs::create(*args).await,
+        Command::Jobs(Jobs::Get(args)) => jobs::get(&args).await,
+        Command::Jobs(Jobs::Attempts(args)) => jobs::attempts(&args).await,
+        Command::Credentials(verb) => credentials::run(&verb).await,
+        Command::Groups(verb) => groups::run(&verb).await,
+        Command::Listen(args) => listen::run(&args).await,
+        Command::Verify(args) => verify::run(&args),
     }
 }

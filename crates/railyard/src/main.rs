@@ -6,10 +6,13 @@
 //! Exit status: 0 done, 1 failed, 2 wrong usage or an unusable configuration.
 
 mod cli;
+mod client;
 mod commands;
 mod config;
 mod exit;
+mod files;
 mod logging;
+mod now;
 mod output;
 mod signals;
 

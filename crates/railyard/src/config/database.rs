@@ -5,7 +5,7 @@ use std::time::Duration;
 use railyard_store::StoreConfig;
 use serde::Deserialize;
 
-use super::{Config, Problems};
+use super::{Config, ConfigError, Problems};
 
 /// `[database]`.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
@@ -63,9 +63,10 @@ impl Config {
     ///
     /// # Errors
     /// None is configured; says where to.
-    pub(crate) fn database_url(&self) -> anyhow::Result<&str> {
+    pub(crate) fn database_url(&self) -> Result<&str, ConfigError> {
         self.database.url.as_deref().ok_or_else(|| {
-            anyhow::anyhow!("database.url: is missing; set it in the file (--config) or as RAILYARD_DATABASE__URL")
+            let what = "database.url: is missing; set it in the file (--config) or as RAILYARD_DATABASE__URL";
+            ConfigError(vec![what.to_owned()])
         })
     }
 
@@ -73,7 +74,7 @@ impl Config {
     ///
     /// # Errors
     /// As [`Config::database_url`].
-    pub(crate) fn store(&self) -> anyhow::Result<StoreConfig> {
+    pub(crate) fn store(&self) -> Result<StoreConfig, ConfigError> {
         let ms = |ms: u32| Duration::from_millis(ms.into());
         let database = &self.database;
         Ok(StoreConfig {

@@ -1,0 +1,84 @@
+//! `railyard jobs`: create, get, attempts.
+
+mod body;
+mod feed;
+mod lanes;
+mod lines;
+mod report;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use reqwest::Method;
+
+use crate::cli::{CreateJobs, GetJob};
+use crate::client::{Client, Patience, segment};
+use crate::output;
+use body::Defaults;
+
+/// Where jobs are.
+const PATH: &str = "api/dispatch/jobs";
+
+/// Creates one job, or a file of them.
+///
+/// # Errors
+/// Wrong usage, or the API refused.
+pub(crate) async fn create(args: CreateJobs) -> anyhow::Result<ExitCode> {
+    let client = Client::new(&args.api)?;
+    let patience = Patience { limit: Duration::from_secs(args.patience_s.into()) };
+    let defaults = Defaults::of(&args.fields)?;
+    if let Some(file) = &args.file {
+        let feed = feed::Feed { client, patience, defaults, concurrency: args.concurrency.into(), strict: args.strict };
+        let lines = lines::Lines::open(file)?;
+        return report::finish(&feed.run(lines).await?, args.json);
+    }
+    let body = defaults.complete(body::Job::default())?.body;
+    let waiting = |error: &_| eprintln!("waiting: {error}");
+    let answer = patience.call(|| client.call(Method::POST, PATH, Some(body.clone())), waiting).await?;
+    if args.json {
+        output::json(&answer.body)?;
+    } else {
+        println!("{}", output::text(&answer.body["id"]));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows one job.
+///
+/// # Errors
+/// The API refused.
+pub(crate) async fn get(args: &GetJob) -> anyhow::Result<ExitCode> {
+    let path = format!("{PATH}/{}", segment(&args.id));
+    let answer = Client::new(&args.api)?.call(Method::GET, &path, None).await?;
+    if args.json {
+        output::json(&answer.body)?;
+    } else {
+        output::fields(&answer.body);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows a job's attempts.
+///
+/// # Errors
+/// The API refused.
+pub(crate) async fn attempts(args: &GetJob) -> anyhow::Result<ExitCode> {
+    let path = format!("{PATH}/{}/attempts", segment(&args.id));
+    let answer = Client::new(&args.api)?.call(Method::GET, &path, None).await?;
+    if args.json {
+        output::json(&answer.body)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let columns = [
+        ("attempt", "attemptNumber"),
+        ("status", "status"),
+        ("attempted", "attemptedAt"),
+        ("ms", "durationMillis"),
+        ("code", "responseCode"),
+        ("error", "errorCode"),
+        ("message", "errorMessage"),
+        ("late", "late"),
+    ];
+    output::rows(output::items(&answer.body, "attempts"), &columns);
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,142 @@
+//! The feed against an API that is slow, away and refuses: a real server on a real port.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::super::lines::Lines;
+use super::*;
+use crate::cli::{ApiArgs, JobFields};
+
+#[derive(Default)]
+struct Seen {
+    /// Keys of jobs, in order of creation, with the group.
+    jobs: Vec<(String, String)>,
+    /// Requests by key.
+    tries: HashMap<String, u32>,
+    out: HashMap<String, u32>,
+    out_max: u32,
+    overlaps: u32,
+}
+
+type Api = Arc<Mutex<Seen>>;
+
+/// Refuses amounts of "bad"; answers each key's first request as if the database were away, after having created the
+/// job for every other one, as an API that dies before its answer.
+async fn create(State(api): State<Api>, body: Bytes) -> Response {
+    let job: Value = serde_json::from_slice(&body).unwrap();
+    let text = |field: &str| job[field].as_str().unwrap_or_default().to_owned();
+    let (key, group) = (text("idempotencyKey"), text("groupId"));
+    {
+        let mut seen = api.lock().unwrap();
+        let out = seen.out.entry(group.clone()).or_default();
+        *out += 1;
+        if *out > 1 {
+            seen.overlaps += 1;
+        }
+        seen.out_max = seen.out_max.max(seen.out.values().sum());
+    }
+    tokio::task::yield_now().await;
+    let mut seen = api.lock().unwrap();
+    *seen.out.get_mut(&group).unwrap() -= 1;
+    if text("payload") == "bad" {
+        let problem = json!({"title": "bad input", "errors": [{"field": "payload", "detail": "is bad"}]});
+        return (StatusCode::BAD_REQUEST, problem.to_string()).into_response();
+    }
+    let tries = seen.tries.entry(key.clone()).or_default();
+    *tries += 1;
+    let first = *tries == 1;
+    let known = seen.jobs.iter().any(|(other, _)| *other == key);
+    if !first || key.len() % 2 == 0 {
+        if !known {
+            seen.jobs.push((key.clone(), group));
+        }
+        if !first {
+            let status = if known { StatusCode::OK } else { StatusCode::CREATED };
+            return (status, json!({"id": key}).to_string()).into_response();
+        }
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "0")]).into_response()
+}
+
+async fn feed(lines: &str, strict: bool, run: impl AsyncFnOnce(Feed, Lines)) -> Api {
+    let api = Api::default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let router = Router::new().fallback(create).with_state(Arc::clone(&api));
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(lines.as_bytes()).unwrap();
+    let client = Client::new(&ApiArgs { url, token: Some("t".to_owned()), token_file: None }).unwrap();
+    let defaults = Defaults::of(&JobFields::default()).unwrap();
+    let patience = Patience { limit: Duration::from_secs(30) };
+    let feed = Feed { client, patience, defaults, concurrency: 8, strict };
+    let work = run(feed, Lines::open(file.path()).unwrap());
+    tokio::select! {
+        served = axum::serve(listener, router) => panic!("the server ended: {served:?}"),
+        () = work => api,
+    }
+}
+
+#[tokio::test]
+async fn outages_neither_repeat_nor_lose_nor_reorder() {
+    let line = |n: usize| format!(r#"{{"groupId":"g{}","idempotencyKey":"{}"}}"#, n % 5, "k".repeat(n + 1)) + "\n";
+    let lines: String = (0..60).map(line).collect();
+    let api = feed(&lines, false, async |feed, lines| {
+        let report = feed.run(lines).await.unwrap();
+        assert_eq!(report.refused(), 0);
+    })
+    .await;
+    let seen = api.lock().unwrap();
+    assert_eq!(seen.jobs.len(), 60);
+    assert_eq!(seen.overlaps, 0);
+    assert!(seen.out_max <= 8, "{}", seen.out_max);
+    for group in 0..5 {
+        let lengths: Vec<usize> =
+            seen.jobs.iter().filter(|(_, name)| *name == format!("g{group}")).map(|(key, _)| key.len()).collect();
+        assert!(lengths.is_sorted() && lengths.len() == 12, "group {group}: {lengths:?}");
+    }
+}
+
+const MIXED: &str = "{\"idempotencyKey\":\"a\"}\n\nnonsense\n{\"payload\":\"bad\"}\n{\"idempotencyKey\":\"b\"}\n";
+
+#[tokio::test]
+async fn bad_lines_are_counted_and_do_not_stop_the_others() {
+    let api = feed(MIXED, false, async |feed, lines| {
+        assert_eq!(feed.run(lines).await.unwrap().refused(), 2);
+    })
+    .await;
+    assert_eq!(api.lock().unwrap().jobs.len(), 2);
+}
+
+#[tokio::test]
+async fn strict_stops_at_the_first_bad_line() {
+    let api = feed(MIXED, true, async |feed, lines| {
+        assert_eq!(feed.run(lines).await.unwrap().refused(), 1);
+    })
+    .await;
+    assert!(api.lock().unwrap().jobs.iter().all(|(key, _)| key == "a"));
+}
+
+#[tokio::test]
+async fn an_api_that_stays_away_ends_the_patience() {
+    let client = Client::new(&ApiArgs {
+        url: format!("http://127.0.0.1:{}", railyard_postgres::free_port()),
+        token: None,
+        token_file: None,
+    });
+    let patience = Patience { limit: Duration::from_millis(300) };
+    let defaults = Defaults::of(&JobFields::default()).unwrap();
+    let feed = Feed { client: client.unwrap(), patience, defaults, concurrency: 1, strict: false };
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"{}\n").unwrap();
+    let error = feed.run(Lines::open(file.path()).unwrap()).await.err().unwrap();
+    assert!(format!("{error:#}").contains("line 1: the API cannot be reached: "), "{error:#}");
+}
