@@ -1,1 +1,68 @@
-//! stub
+//! HTTP in: jobs, credentials, decisions about groups and rails, metrics, health.
+//!
+//! A request passes, in this order: a free place ([`limits`]), who it is ([`auth`]), its body ([`body`]: type, size,
+//! every wrong field named at once), one call of the store, an answer. Errors are problem documents ([`problem`]).
+//! Nothing here is truth: a handler that dies in the middle leaves a transaction that the database rolls back, or a
+//! commit whose answer was lost, which the same request with the same idempotency key finds.
+//!
+//! This crate never imports the node. What it needs of it comes through [`NodeView`], given by the binary.
+
+pub mod auth;
+pub mod metrics;
+pub mod serve;
+
+mod audit;
+mod body;
+mod catalog;
+mod credentials;
+mod dlq;
+mod fields;
+mod groups;
+mod health;
+mod jobs;
+mod limits;
+mod problem;
+mod query;
+mod rails;
+mod state;
+mod wake;
+
+#[cfg(test)]
+mod tests;
+
+use axum::Router;
+use axum::http::{Method, Uri};
+
+pub use auth::{Auth, Role, Token, TokenError};
+pub use problem::Problem;
+pub use serve::{ServeOptions, serve};
+pub use state::{
+    ApiOptions, ApiState, BODIES_KIB_MAX, NAMED_GROUPS_DEFAULT, NodeView, REQUEST_TIMEOUT, REQUESTS_MAX, Readiness,
+};
+
+/// All routes over this state.
+pub fn router(state: ApiState) -> Router {
+    Router::new()
+        .merge(jobs::routes())
+        .merge(credentials::routes())
+        .merge(groups::routes())
+        .merge(rails::routes())
+        .merge(dlq::routes())
+        .merge(audit::routes())
+        .layer(axum::middleware::from_fn_with_state(state.clone(), limits::admit))
+        // Outside of the limits: a node under load still says so.
+        .merge(health::routes())
+        .merge(metrics::routes())
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(axum::middleware::from_fn_with_state(state.clone(), limits::count))
+        .with_state(state)
+}
+
+async fn no_such_route(uri: Uri) -> Problem {
+    Problem::not_found(format!("there is nothing at {}", uri.path()))
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Problem {
+    Problem::wrong_method(format!("{} takes no {method}", uri.path()))
+}

@@ -1,0 +1,85 @@
+//! `/admin/audit`: who decided what, and why.
+
+use axum::extract::State;
+use axum::routing::get;
+use axum::{Json, Router};
+use railyard_core::timestamp::utc_millis;
+use railyard_core::{OutboxId, ParticipantId};
+use railyard_store::audit::{self, AuditRow};
+use serde::{Deserialize, Serialize};
+
+use crate::auth::{Caller, Read};
+use crate::problem::Problem;
+use crate::query::Asked;
+use crate::state::ApiState;
+
+/// Entries of a page that names no size.
+const SIZE_DEFAULT: i64 = 50;
+
+pub(crate) fn routes() -> Router<ApiState> {
+    Router::new().route("/admin/audit", get(list))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EntryView {
+    id: String,
+    at: String,
+    action: String,
+    actor: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group_id: Option<ParticipantId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job_id: Option<OutboxId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<serde_json::Value>,
+}
+
+impl From<AuditRow> for EntryView {
+    fn from(row: AuditRow) -> Self {
+        Self {
+            id: row.audit_id.to_string(),
+            at: utc_millis(row.at),
+            action: row.action,
+            actor: row.actor,
+            reason: row.reason,
+            group_id: row.group,
+            job_id: row.outbox_id,
+            detail: row.detail,
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ListView {
+    items: Vec<EntryView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct ListQuery {
+    group_id: Option<String>,
+    size: Option<i64>,
+    cursor: Option<i64>,
+}
+
+async fn list(
+    _: Caller<Read>,
+    State(state): State<ApiState>,
+    Asked(asked): Asked<ListQuery>,
+) -> Result<Json<ListView>, Problem> {
+    if asked.group_id.as_ref().is_some_and(|name| name.contains('\0')) {
+        return Err(Problem::field("groupId", "has a NUL character"));
+    }
+    let size = asked.size.unwrap_or(SIZE_DEFAULT).clamp(1, audit::LIST_MAX);
+    let group = asked.group_id.map(ParticipantId::new);
+    let rows = audit::list(state.store(), group.as_ref(), asked.cursor, size).await?;
+    let full = i64::try_from(rows.len()).is_ok_and(|count| count == size);
+    let next_cursor = if full { rows.last().map(|row| row.audit_id.to_string()) } else { None };
+    Ok(Json(ListView { items: rows.into_iter().map(EntryView::from).collect(), next_cursor }))
+}

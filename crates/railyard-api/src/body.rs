@@ -1,0 +1,79 @@
+//! The body of a request: JSON, of a bounded size, in a bounded share of the memory.
+
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequest, Request};
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::problem::Problem;
+use crate::state::ApiState;
+
+/// What a body may hold beside the payload.
+const AROUND_PAYLOAD_BYTES_MAX: usize = 256 * 1024;
+/// How long a body may take to arrive; shorter than a request's deadline, so that the answer can say so.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
+/// A byte of payload written in JSON, at its longest: `\u0001`.
+const ESCAPE_BYTES_MAX: usize = 6;
+
+/// A JSON body and its share of the memory. Extract it last: who asks is known before what is asked is read.
+pub(crate) struct JsonBody {
+    pub(crate) bytes: Bytes,
+    _share: OwnedSemaphorePermit,
+}
+
+impl FromRequest<ApiState> for JsonBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
+        if !is_json(request.headers()) {
+            return Err(Problem::media_type());
+        }
+        let bytes_max = state.inner.options.payload_bytes_max * ESCAPE_BYTES_MAX + AROUND_PAYLOAD_BYTES_MAX;
+        let announced = announced(request.headers());
+        if announced.is_some_and(|length| length > bytes_max) {
+            return Err(too_large(bytes_max));
+        }
+        let kib = u32::try_from(announced.unwrap_or(bytes_max) / 1024 + 1).map_err(|_| too_large(bytes_max))?;
+        let bodies = state.inner.bodies.clone();
+        let share = bodies.acquire_many_owned(kib).await.map_err(|_| Problem::unavailable("the node is stopping"))?;
+        let arriving = read(request.into_body(), bytes_max);
+        let bytes = tokio::time::timeout(ARRIVAL_TIMEOUT, arriving).await.map_err(|_| Problem::body_timeout())??;
+        Ok(Self { bytes, _share: share })
+    }
+}
+
+async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
+    to_bytes(body, bytes_max).await.map_err(|error| {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+        while let Some(found) = cause {
+            // The one error that means the limit; every other one means that the client went away.
+            if found.to_string().contains("length limit exceeded") {
+                return too_large(bytes_max);
+            }
+            cause = found.source();
+        }
+        Problem::invalid("the body broke off")
+    })
+}
+
+fn too_large(bytes_max: usize) -> Problem {
+    Problem::too_large(format!("a body of this kind has at most {bytes_max} bytes"))
+}
+
+fn announced(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// `application/json` or `application/…+json`, with UTF-8 if a charset is named.
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(given) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
+    let given = given.to_ascii_lowercase();
+    let mut parts = given.split(';').map(str::trim);
+    let essence = parts.next().unwrap_or_default();
+    let json = essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"));
+    json && parts.all(|part| part.strip_prefix("charset=").is_none_or(|set| set.trim_matches('"') == "utf-8"))
+}

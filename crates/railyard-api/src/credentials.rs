@@ -1,0 +1,154 @@
+//! `/api/admin/dispatch/credentials`: secrets go in and never come out.
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::http::header::LOCATION;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use railyard_core::CredentialsId;
+use railyard_core::timestamp::utc_millis;
+use railyard_store::credentials::{self, ALGORITHM, CredentialsRow, Deletion, NewCredentials, Scheme};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use crate::auth::{Caller, Decide, Read};
+use crate::body::JsonBody;
+use crate::fields::Fields;
+use crate::problem::Problem;
+use crate::query::Asked;
+use crate::state::ApiState;
+
+const ROOT: &str = "/api/admin/dispatch/credentials";
+
+pub(crate) fn routes() -> Router<ApiState> {
+    Router::new().route(ROOT, post(create).get(list)).route(&format!("{ROOT}/{{id}}"), get(read).delete(delete))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CredentialsView {
+    id: CredentialsId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    algorithm: String,
+    schemes: Vec<&'static str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<&'static str>,
+    key_id: String,
+    created_at: String,
+    updated_at: String,
+}
+
+impl CredentialsView {
+    fn of(row: CredentialsRow) -> Self {
+        Self {
+            id: row.credentials_id,
+            name: row.name,
+            algorithm: row.algorithm,
+            schemes: row.schemes.into_iter().map(Scheme::as_str).collect(),
+            notes: Vec::new(),
+            key_id: row.key_id,
+            created_at: utc_millis(row.created_at),
+            updated_at: utc_millis(row.updated_at),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ListView {
+    items: Vec<CredentialsView>,
+}
+
+async fn create(caller: Caller<Decide>, State(state): State<ApiState>, body: JsonBody) -> Result<Response, Problem> {
+    let new = request(&body.bytes)?;
+    drop(body);
+    let row = credentials::create(state.store(), &state.inner.keys, &new, &caller.name).await?;
+    state.inner.node.flush_caches();
+    let mut view = CredentialsView::of(row);
+    if new.schemes.contains(&Scheme::Standard) && !view.schemes.contains(&Scheme::Standard.as_str()) {
+        view.notes.push("standard-webhooks is off: it needs a secret that is base64");
+    }
+    let location = format!("{ROOT}/{}", view.id);
+    Ok((StatusCode::CREATED, [(LOCATION, location)], Json(view)).into_response())
+}
+
+fn request(body: &[u8]) -> Result<NewCredentials, Problem> {
+    let mut fields = Fields::parse(body)?;
+    let bearer_token = Zeroizing::new(fields.required("bearerToken"));
+    let signing_secret = Zeroizing::new(fields.required("signingSecret"));
+    let name = fields.text("name");
+    if fields.text("algorithm").is_some_and(|algorithm| algorithm != ALGORITHM) {
+        fields.error("algorithm", format!("is not {ALGORITHM}, the only one there is"));
+    }
+    let mut schemes = Scheme::ALL.to_vec();
+    if let Some(named) = fields.texts("schemes") {
+        schemes = named.iter().filter_map(|name| Scheme::parse(name)).collect();
+        if schemes.len() != named.len() {
+            let all: Vec<&str> = Scheme::ALL.into_iter().map(Scheme::as_str).collect();
+            fields.error("schemes", format!("names another than {}", all.join(", ")));
+        }
+    }
+    let new = NewCredentials { name, bearer_token, signing_secret, schemes };
+    let mut errors = fields.into_errors();
+    for error in new.validate().err().into_iter().flatten() {
+        if !errors.iter().any(|known| known.field == error.field) {
+            errors.push(error);
+        }
+    }
+    if errors.is_empty() { Ok(new) } else { Err(Problem::fields(errors)) }
+}
+
+async fn list(_: Caller<Read>, State(state): State<ApiState>) -> Result<Json<ListView>, Problem> {
+    let rows = credentials::list(state.store()).await?;
+    Ok(Json(ListView { items: rows.into_iter().map(CredentialsView::of).collect() }))
+}
+
+async fn read(
+    _: Caller<Read>,
+    State(state): State<ApiState>,
+    Path(id): Path<String>,
+) -> Result<Json<CredentialsView>, Problem> {
+    let row = credentials::get(state.store(), credentials_id(&id)?).await?.ok_or_else(unknown)?;
+    Ok(Json(CredentialsView::of(row)))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Forced {
+    #[serde(default)]
+    force: bool,
+}
+
+async fn delete(
+    caller: Caller<Decide>,
+    State(state): State<ApiState>,
+    Path(id): Path<String>,
+    Asked(Forced { force }): Asked<Forced>,
+) -> Result<StatusCode, Problem> {
+    match credentials::delete(state.store(), credentials_id(&id)?, force, &caller.name).await? {
+        Deletion::Deleted => {
+            state.inner.node.flush_caches();
+            Ok(StatusCode::NO_CONTENT)
+        }
+        Deletion::Unknown => Err(unknown()),
+        Deletion::InUse(usage) => {
+            let mut users = Vec::new();
+            if usage.open_work {
+                users.push("open jobs".to_owned());
+            }
+            users.extend(usage.rails.iter().map(|rail| format!("rail {rail}")));
+            let detail = format!("used by {}; with force=true open jobs end in ERROR", users.join(", "));
+            Err(Problem::conflict(detail))
+        }
+    }
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("no credentials have this id")
+}
+
+fn credentials_id(text: &str) -> Result<CredentialsId, Problem> {
+    text.parse::<Uuid>().map(CredentialsId).map_err(|_| unknown())
+}

@@ -1,0 +1,120 @@
+//! `/api/dispatch/jobs`: S3's body in, S3's job out.
+
+mod request;
+mod view;
+
+use axum::extract::{Path, State};
+use axum::http::header::LOCATION;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use railyard_core::OutboxId;
+use railyard_core::job::NewJob;
+use railyard_store::jobs::{self, Created};
+use railyard_store::{Store, StoreError};
+use serde::Deserialize;
+use uuid::Uuid;
+
+use crate::auth::{Caller, Produce, ReadJobs};
+use crate::body::JsonBody;
+use crate::problem::Problem;
+use crate::query::Asked;
+use crate::state::ApiState;
+
+use view::{AttemptView, JobView};
+
+/// Deadlocks and serialization failures did nothing: the same call again, so many times.
+const REPEATS_MAX: u32 = 3;
+
+pub(crate) fn routes() -> Router<ApiState> {
+    let mut routes = Router::new();
+    for root in ["/api/dispatch/jobs", "/api/dispatch-jobs"] {
+        routes = routes
+            .route(root, post(create))
+            .route(&format!("{root}/{{id}}"), get(read))
+            .route(&format!("{root}/{{id}}/attempts"), get(attempts));
+    }
+    routes
+}
+
+async fn create(
+    _: Caller<Produce>,
+    State(state): State<ApiState>,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Result<Response, Problem> {
+    let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok());
+    let job = request::read(&state, &body.bytes, traceparent).await?;
+    drop(body);
+    let made = enqueue(state.store(), &job).await?;
+    if made.conflict {
+        state.inner.metrics.job("conflict");
+        return Err(Problem::key_reused(Some(made.outbox_id)));
+    }
+    if !made.created {
+        state.inner.metrics.job("repeated");
+        let first = found(state.store(), made.outbox_id).await?;
+        return Ok((StatusCode::OK, Json(JobView::of(&first))).into_response());
+    }
+    state.inner.metrics.job("created");
+    if job.scheduled_for.is_none_or(|at| at <= made.created_at) {
+        state.inner.node.wake();
+        state.inner.wakes.tell(state.store()).await;
+    }
+    let location = format!("/api/dispatch/jobs/{}", made.outbox_id);
+    Ok((StatusCode::CREATED, [(LOCATION, location)], Json(JobView::fresh(&job, &made))).into_response())
+}
+
+async fn enqueue(store: &Store, job: &NewJob) -> Result<Created, Problem> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match jobs::create(store, std::slice::from_ref(job)).await {
+            Ok(made) => return made.first().copied().ok_or_else(Problem::internal),
+            Err(StoreError::Repeat { .. }) if tries < REPEATS_MAX => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+async fn read(
+    _: Caller<ReadJobs>,
+    State(state): State<ApiState>,
+    Path(id): Path<String>,
+) -> Result<Json<JobView>, Problem> {
+    let row = found(state.store(), job_id(&id)?).await?;
+    Ok(Json(JobView::of(&row).with_payload(&row)))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct After {
+    /// Attempts numbered above this.
+    #[serde(default)]
+    after: u32,
+}
+
+async fn attempts(
+    _: Caller<ReadJobs>,
+    State(state): State<ApiState>,
+    Path(id): Path<String>,
+    Asked(After { after }): Asked<After>,
+) -> Result<Json<Vec<AttemptView>>, Problem> {
+    let id = job_id(&id)?;
+    let rows = jobs::attempts(state.store(), id, after).await?;
+    if rows.is_empty() {
+        found(state.store(), id).await?;
+    }
+    Ok(Json(rows.iter().map(AttemptView::of).collect()))
+}
+
+async fn found(store: &Store, id: OutboxId) -> Result<jobs::JobRow, Problem> {
+    jobs::get(store, id).await?.ok_or_else(|| Problem::not_found(format!("no job has the id {id}")))
+}
+
+/// What is not an id is the id of nothing.
+fn job_id(text: &str) -> Result<OutboxId, Problem> {
+    let id = text.parse::<Uuid>();
+    id.map(OutboxId).map_err(|_| Problem::not_found("no job has such an id: it is not a UUID"))
+}

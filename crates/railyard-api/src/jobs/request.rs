@@ -1,0 +1,116 @@
+//! S3's request body.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use railyard_core::backoff::RetryStrategy;
+use railyard_core::job::{FieldError, NewJob, traceparent_is_valid};
+use railyard_core::rail::{RailKind, WEBHOOK};
+use railyard_core::{CredentialsId, Mode, ParticipantId};
+use railyard_store::rails::RailSpec;
+
+use crate::fields::Fields;
+use crate::problem::Problem;
+use crate::state::ApiState;
+
+/// The one protocol there is (S3-03).
+const PROTOCOL: &str = "HTTP_WEBHOOK";
+
+/// Reads and checks a body. What it leaves out comes from its rail.
+pub(super) async fn read(state: &ApiState, body: &[u8], traceparent: Option<&str>) -> Result<NewJob, Problem> {
+    let mut fields = Fields::parse(body)?;
+    let named = fields.text("railType");
+    let rail_type = named.unwrap_or_else(|| WEBHOOK.to_owned());
+    let rail = state.inner.catalog.rail(state.store(), &rail_type).await?;
+    if rail.is_none() {
+        fields.error("railType", "is not a configured rail");
+    }
+    let mut job = job(&mut fields, &rail_type, rail.as_ref());
+    if job.traceparent.is_none() {
+        job.traceparent = traceparent.filter(|text| traceparent_is_valid(text)).map(str::to_owned);
+    }
+    let payload_bytes_max = state.inner.options.payload_bytes_max;
+    if job.payload.len() > payload_bytes_max {
+        let bytes = job.payload.len();
+        return Err(Problem::too_large(format!("payload has {bytes} bytes; at most {payload_bytes_max} are taken")));
+    }
+    let mut errors = fields.into_errors();
+    for error in job.validate_within(payload_bytes_max).err().into_iter().flatten() {
+        if !is_named(&errors, &error) {
+            errors.push(error);
+        }
+    }
+    if errors.is_empty() { Ok(job) } else { Err(Problem::fields(errors)) }
+}
+
+/// A field that is missing or of the wrong type is not blank as well.
+fn is_named(errors: &[FieldError], error: &FieldError) -> bool {
+    errors.iter().any(|known| known.field == error.field)
+}
+
+fn job(fields: &mut Fields<'_>, rail_type: &str, rail: Option<&RailSpec>) -> NewJob {
+    let kind = rail.map_or(RailKind::Webhook, |rail| rail.kind);
+    let source = fields.required("source");
+    let r#type = fields.required("type");
+    let target_url = match rail.and_then(|rail| rail.target_url.clone()) {
+        Some(of_rail) => fields.text("targetUrl").unwrap_or(of_rail),
+        None => fields.required("targetUrl"),
+    };
+    let payload = Bytes::from(fields.required("payload"));
+    let mut job = NewJob::new(&source, &r#type, kind, &target_url, payload);
+    rail_type.clone_into(&mut job.rail_type);
+    job.credentials_id = credentials(fields, rail);
+    job.external_id = fields.text("externalId");
+    job.group = fields.text("groupId").map(ParticipantId::new);
+    job.pool = fields.text("pool");
+    job.headers = fields.map("headers");
+    job.metadata = fields.map("metadata").into_iter().collect::<BTreeMap<_, _>>();
+    job.scheduled_for = fields.time("scheduledFor");
+    job.expires_at = fields.time("expiresAt");
+    job.idempotency_key = fields.text("idempotencyKey");
+    job.instruction_id = fields.text("instructionId");
+    job.traceparent = fields.text("traceparent");
+    options(fields, &mut job);
+    job
+}
+
+fn options(fields: &mut Fields<'_>, job: &mut NewJob) {
+    if let Some(mode) = fields.word("mode", &Mode::ALL, Mode::as_str) {
+        job.mode = mode;
+    }
+    if let Some(retry) = fields.word("retryStrategy", &RetryStrategy::ALL, RetryStrategy::as_str) {
+        job.retry = retry;
+    }
+    if let Some(attempts) = fields.whole("maxRetries") {
+        job.max_attempts = attempts;
+    }
+    if let Some(seconds) = fields.whole("timeoutSeconds") {
+        job.timeout_s = seconds;
+    }
+    if let Some(content_type) = fields.text("payloadContentType") {
+        job.payload_content_type = content_type;
+    }
+    if fields.text("protocol").is_some_and(|protocol| protocol != PROTOCOL) {
+        fields.error("protocol", format!("is not {PROTOCOL}, the only one there is"));
+    }
+    // S3's queue; there is none here.
+    fields.ignore("queueUrl");
+}
+
+fn credentials(fields: &mut Fields<'_>, rail: Option<&RailSpec>) -> Option<CredentialsId> {
+    let both = fields.has("credentialsId") && fields.has("serviceAccountId");
+    let alias = fields.text("serviceAccountId");
+    let given = match fields.text("credentialsId") {
+        Some(given) => Some(("credentialsId", given)),
+        None => alias.clone().map(|given| ("serviceAccountId", given)),
+    };
+    if both && given.as_ref().map(|(_, given)| given) != alias.as_ref() {
+        fields.error("serviceAccountId", "says another than credentialsId, which it is an alias of");
+    }
+    let Some((field, given)) = given else { return rail.and_then(|rail| rail.credentials_id) };
+    let id = given.parse().ok().map(CredentialsId);
+    if id.is_none() {
+        fields.error(field, "is unknown: it is not a UUID");
+    }
+    id
+}

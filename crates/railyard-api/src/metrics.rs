@@ -1,0 +1,109 @@
+//! `/metrics`: what the node has counted, and what the database says, in one scrape.
+//!
+//! The names and their meaning stand in `config/metrics.md`. The database's figures are read at most once a second,
+//! and no more often than lets the reading cost a twentieth of the time. While the database is away the last figures
+//! stay, and `railyard_database_up` is 0.
+
+mod figures;
+
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Router, http};
+use prometheus::{IntCounter, IntCounterVec, Opts, Registry, TextEncoder};
+use railyard_store::gauges;
+use tokio::sync::Mutex;
+
+use crate::auth::{self, Read};
+use crate::problem::Problem;
+use crate::state::ApiState;
+use figures::Figures;
+
+/// Figures younger than this are shown again.
+const REFRESH_MIN: Duration = Duration::from_secs(1);
+/// A reading that took t is not repeated before t times this has passed.
+const REFRESH_SHARE: u32 = 20;
+/// A scrape waits no longer than this for the database.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(4);
+
+pub(crate) fn routes() -> Router<ApiState> {
+    Router::new().route("/metrics", get(scrape)).route("/q/metrics", get(scrape))
+}
+
+/// The API's own metrics and the database's figures.
+pub struct ApiMetrics {
+    registry: Registry,
+    requests: IntCounterVec,
+    jobs: IntCounterVec,
+    auth_failures: IntCounter,
+    figures: Mutex<(Figures, Option<Instant>)>,
+}
+
+impl ApiMetrics {
+    /// Registers everything beside what the node has registered.
+    pub(crate) fn register(registry: Registry) -> Result<Self, prometheus::Error> {
+        let requests = IntCounterVec::new(
+            Opts::new("railyard_api_requests_total", "answers, by method, route and status"),
+            &["method", "route", "status"],
+        )?;
+        let jobs = IntCounterVec::new(
+            Opts::new("railyard_api_jobs_total", "jobs that were posted: created, repeated, conflict"),
+            &["result"],
+        )?;
+        let auth_failures = IntCounter::new("railyard_api_auth_failures_total", "requests without a known token")?;
+        registry.register(Box::new(requests.clone()))?;
+        registry.register(Box::new(jobs.clone()))?;
+        registry.register(Box::new(auth_failures.clone()))?;
+        for result in ["created", "repeated", "conflict"] {
+            jobs.with_label_values(&[result]);
+        }
+        let figures = Mutex::new((Figures::register(&registry)?, None));
+        Ok(Self { registry, requests, jobs, auth_failures, figures })
+    }
+
+    pub(crate) fn answered(&self, method: &str, route: &str, status: StatusCode) {
+        self.requests.with_label_values(&[method, route, status.as_str()]).inc();
+    }
+
+    pub(crate) fn job(&self, result: &str) {
+        self.jobs.with_label_values(&[result]).inc();
+    }
+
+    pub(crate) fn auth_failed(&self) {
+        self.auth_failures.inc();
+    }
+}
+
+async fn scrape(State(state): State<ApiState>, request: Request) -> Result<Response, Problem> {
+    let (parts, _) = request.into_parts();
+    auth::check::<Read>(&parts, &state, state.inner.options.open_metrics)?;
+    let metrics = &state.inner.metrics;
+    // Gathered under the same lock: no scrape sees figures that are being replaced.
+    let mut guard = metrics.figures.lock().await;
+    let (figures, next) = &mut *guard;
+    if next.is_none_or(|next| Instant::now() >= next) {
+        let started = Instant::now();
+        let reading = gauges::read(state.store(), state.inner.options.named_groups);
+        match tokio::time::timeout(REFRESH_TIMEOUT, reading).await {
+            Ok(Ok(read)) => figures.show(&read),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "figures of the database could not be read");
+                figures.database_down();
+            }
+            Err(_) => figures.database_down(),
+        }
+        *next = Some(Instant::now() + REFRESH_MIN.max(started.elapsed() * REFRESH_SHARE));
+    }
+    let families = metrics.registry.gather();
+    drop(guard);
+    let text = TextEncoder::new().encode_to_string(&families).map_err(|error| {
+        tracing::error!(%error, "metrics could not be written");
+        Problem::internal()
+    })?;
+    let content_type = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    Ok(([(CONTENT_TYPE, content_type)], text).into_response())
+}

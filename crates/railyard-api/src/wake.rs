@@ -1,0 +1,34 @@
+//! After a commit: wake the node in this process at once, and those elsewhere with one NOTIFY for all that came
+//! meanwhile.
+//!
+//! A NOTIFY inside each transaction makes commits queue behind each other. Here one caller at a time sends it, and
+//! whoever committed before it was sent need not send another. A caller that dies in between loses nothing: the poll
+//! finds all work.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use railyard_store::{Store, jobs};
+use tokio::sync::Mutex;
+
+/// Commits, and how many of them have been told about.
+#[derive(Default)]
+pub(crate) struct Wakes {
+    committed: AtomicU64,
+    told: Mutex<u64>,
+}
+
+impl Wakes {
+    /// Tells the other nodes that work was committed before this call.
+    pub(crate) async fn tell(&self, store: &Store) {
+        let mine = self.committed.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut told = self.told.lock().await;
+        if *told >= mine {
+            return;
+        }
+        let covered = self.committed.load(Ordering::SeqCst);
+        match jobs::notify(store).await {
+            Ok(()) => *told = covered,
+            Err(error) => tracing::debug!(%error, "no wake-up was sent; the poll finds the work"),
+        }
+    }
+}
