@@ -9,6 +9,7 @@
 mod binaries;
 mod claim;
 mod error;
+mod freeze;
 mod initdb;
 mod options;
 mod port;
@@ -19,6 +20,7 @@ mod user;
 
 pub use binaries::Binaries;
 pub use error::Error;
+pub use freeze::{freeze, thaw};
 pub use options::Options;
 pub use port::free_port;
 pub use server::PrivatePostgres;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::Error;
 use crate::user::RunAs;
+use crate::{Error, freeze, thaw};
 
 /// How often a file or a process is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -132,18 +132,16 @@ impl Postmaster {
         let _ = self.child.wait();
     }
 
-    /// Stops the postmaster first, so that it makes no new children meanwhile; continues it last.
-    pub(crate) fn freeze(&self, stop: bool) {
-        let signal = if stop { Signal::STOP } else { Signal::CONT };
-        if stop {
-            let _ = kill_process(self.pid(), signal);
-        }
-        for child in children_of(self.child.id()) {
-            let _ = kill_process(child, signal);
-        }
-        if !stop {
-            let _ = kill_process(self.pid(), signal);
-        }
+    /// Stops the postmaster first, so that it makes no new children meanwhile.
+    pub(crate) fn pause(&self) {
+        freeze(self.pid());
+        children_of(self.child.id()).into_iter().for_each(freeze);
+    }
+
+    /// Continues the postmaster last.
+    pub(crate) fn resume(&self) {
+        children_of(self.child.id()).into_iter().for_each(thaw);
+        thaw(self.pid());
     }
 }
 

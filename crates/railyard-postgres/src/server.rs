@@ -194,14 +194,14 @@ impl PrivatePostgres {
     /// SIGSTOP to the postmaster and every backend: connections stay open and nothing answers.
     pub fn pause(&self) {
         if let Some(postmaster) = &self.state().postmaster {
-            postmaster.freeze(true);
+            postmaster.pause();
         }
     }
 
     /// Lets a paused server go on.
     pub fn resume(&self) {
         if let Some(postmaster) = &self.state().postmaster {
-            postmaster.freeze(false);
+            postmaster.resume();
         }
     }
 
@@ -234,7 +234,7 @@ impl State {
 
     fn stop(&mut self, signal: Signal) -> Result<(), Error> {
         let Some(mut postmaster) = self.postmaster.take() else { return Ok(()) };
-        postmaster.freeze(false);
+        postmaster.resume();
         if postmaster.end(signal, STOP_PATIENCE) {
             return Ok(());
         }

@@ -122,8 +122,8 @@ async fn answers_alone_can_be_swallowed_and_connections_cut_or_refused() {
     stream.read_to_end(&mut rest).await.unwrap();
 
     proxy.set(Mode::Refuse);
-    let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
     let read = async {
+        let mut stream = TcpStream::connect(proxy.address()).await?;
         let _ = stream.write_all(request).await;
         stream.read(&mut [0; 10]).await
     };

@@ -126,7 +126,7 @@ fn receipt(head: &Head, connection: usize) -> Receipt {
         head: head.raw.clone(),
         method: head.method.clone(),
         path: head.path.clone(),
-        headers: head.headers.clone(),
+        headers: Arc::new(head.headers.clone()),
         body: Bytes::new(),
         reply: None,
         finished_at: None,

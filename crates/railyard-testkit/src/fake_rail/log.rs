@@ -10,6 +10,9 @@ use super::{ConnectionRecord, Receipt};
 /// How many lines of what came a failed wait prints.
 const LINES_SHOWN: usize = 20;
 
+/// Changes are gathered this long before a wait looks again, since every look copies the record.
+const GATHER: Duration = Duration::from_millis(2);
+
 #[derive(Debug)]
 pub(super) struct Log {
     entries: Mutex<Entries>,
@@ -96,6 +99,7 @@ impl Log {
                 return receipts;
             }
             let left = deadline.saturating_sub(started.elapsed());
+            tokio::time::sleep(GATHER.min(left)).await;
             // The sender is in self: this ends by a change or by the deadline.
             if left.is_zero() || tokio::time::timeout(left, changed.changed()).await.is_err() {
                 self.fail(what, deadline, &receipts);

@@ -1,5 +1,6 @@
 //! What one request looked like to the receiver.
 
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
@@ -27,7 +28,7 @@ pub struct Receipt {
     /// Path with query.
     pub path: String,
     /// Headers in the order and spelling in which they came, repeated ones too.
-    pub headers: Vec<(String, String)>,
+    pub headers: Arc<Vec<(String, String)>>,
     /// The body's bytes; of a chunked body without the framing.
     pub body: Bytes,
     /// The answer that was chosen; `None` while the request is incomplete.

@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use railyard_postgres::freeze;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Sandbox;
@@ -109,9 +110,11 @@ impl NodeProcess {
         let _ = std::fs::remove_file(&self.pid_file);
     }
 
-    /// SIGSTOP: it keeps its connections and does nothing.
+    /// SIGSTOP: it keeps its connections and does nothing; when this returns, each of its threads has stopped.
     pub fn stop(&self) {
-        self.signal(Signal::STOP);
+        if let Some(child) = &self.state().child {
+            freeze(Pid::from_child(child));
+        }
     }
 
     /// SIGCONT: it goes on where it was.

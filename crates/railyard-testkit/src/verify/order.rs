@@ -122,7 +122,7 @@ mod tests {
             head: Bytes::new(),
             method: "POST".into(),
             path: "/".into(),
-            headers: headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec().into(),
             body: Bytes::new(),
             reply: Some(Reply::status(200)),
             finished_at: Some(start + Duration::from_millis(to)),
