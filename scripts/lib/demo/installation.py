@@ -106,9 +106,16 @@ class Installation:
         return killed_ms
 
     def create_credentials(self):
-        out = self.command("credentials", "create", "--bearer-token", self.bearer_token,
-                           "--signing-secret", self.signing_secret)
-        self.credentials = out.split()[-1]
+        """By files: others on the machine see the command line."""
+        token, secret = self.secret_file("bearer-token", self.bearer_token), self.secret_file("secret", self.signing_secret)
+        self.credentials = self.command("credentials", "create", "--name", "demo", "--bearer-token-file", token,
+                                        "--signing-secret-file", secret)
+
+    def secret_file(self, name, text):
+        path = os.path.join(self.folder, name)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+        return path
 
     def start_feeding(self, feed, target):
         self.feeder = self.processes.start(
