@@ -1,1 +1,9 @@
-//! stub
+//! The promises of the sources, against real databases, real receivers and real processes.
+//!
+//! `world` builds what a test needs; every other module is an area. A test is named after the promise it shows
+//! (`s2_09_…`) or the trap it stands for; tests/README.md lists both.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod lease;
+mod smoke;
+mod world;

@@ -7,7 +7,7 @@ use railyard_store::Store;
 use railyard_store::crypt::MasterKeys;
 
 use crate::actors::cache_keeper::{self, CredentialsCache};
-use crate::actors::{global_buffer, listener, maintenance, poller, rail_caller_pool, reaper, settler};
+use crate::actors::{global_buffer, lease_keeper, listener, maintenance, poller, rail_caller_pool, reaper, settler};
 use crate::attempts::Attempts;
 use crate::handle::Handle;
 use crate::lease::Lease;
@@ -40,6 +40,7 @@ pub(crate) struct Shared {
 #[derive(Default)]
 pub(crate) struct Directory {
     pub(crate) cache_keeper: Handle<cache_keeper::Msg>,
+    pub(crate) lease_keeper: Handle<lease_keeper::Msg>,
     pub(crate) settler: Handle<settler::Msg>,
     pub(crate) callers: Handle<rail_caller_pool::Msg>,
     pub(crate) buffer: Handle<global_buffer::Msg>,

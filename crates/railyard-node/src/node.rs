@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::actors::{
-    cache_keeper, global_buffer, listener, maintenance, poller, rail_caller_pool, reaper, root, settler,
+    cache_keeper, global_buffer, lease_keeper, listener, maintenance, poller, rail_caller_pool, reaper, root, settler,
 };
 use crate::attempts::Attempts;
 use crate::context::{Context, Directory, Shared};
@@ -139,9 +139,8 @@ impl Node {
             tracing::warn!(attempts = self.context.attempts.live(), "stopping with calls in flight: others heal them");
         }
         let left = end.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
-        // Children first, in their own order: the lease is given back by its keeper's end.
-        self.root.stop_children(None);
-        self.root.stop_children_and_wait(None, Some(left)).await;
+        // Others may take over at once; what did not end in time is theirs to heal.
+        self.context.actors.lease_keeper.ask(lease_keeper::Msg::Leave, left).await;
         drop(self.root.stop_and_wait(None, Some(left)).await);
     }
 }

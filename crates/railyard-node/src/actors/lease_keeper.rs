@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ractor::{Actor, ActorProcessingErr, ActorRef};
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use railyard_core::partition::PARTITIONS;
 use railyard_core::{NodeId, PartitionId};
 use railyard_store::StoreError;
@@ -22,6 +22,7 @@ use railyard_store::connect::Dedicated;
 use railyard_store::lease;
 use uuid::Uuid;
 
+use super::settler::answer;
 use crate::context::Context;
 use crate::lease::Membership;
 
@@ -29,6 +30,8 @@ use crate::lease::Membership;
 pub(crate) enum Msg {
     /// See whether the thread is still there.
     Check,
+    /// Give everything back; answered when that is done, or given up.
+    Leave(RpcReplyPort<()>),
 }
 
 /// The actor.
@@ -49,6 +52,7 @@ impl Actor for LeaseKeeper {
     type Arguments = Context;
 
     async fn pre_start(&self, myself: ActorRef<Msg>, context: Context) -> Result<State, ActorProcessingErr> {
+        context.actors.lease_keeper.set(myself.clone());
         let leave = Arc::new(AtomicBool::new(false));
         let keeper = Keeper { context: context.clone(), leave: Arc::clone(&leave), connection: None, membership: None };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -61,6 +65,11 @@ impl Actor for LeaseKeeper {
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         match message {
+            Msg::Leave(reply) => {
+                state.leave().await?;
+                answer(reply, ());
+            }
+            Msg::Check if state.leave.load(Ordering::SeqCst) => {}
             Msg::Check => {
                 if state.thread.as_ref().is_none_or(JoinHandle::is_finished) {
                     return Err("the lease thread ended".into());
@@ -72,11 +81,13 @@ impl Actor for LeaseKeeper {
         }
         Ok(())
     }
+}
 
-    async fn post_stop(&self, _: ActorRef<Msg>, state: &mut State) -> Result<(), ActorProcessingErr> {
-        state.leave.store(true, Ordering::SeqCst);
-        if let Some(thread) = state.thread.take() {
-            // It leaves the cluster on its way out; the grace period bounds the wait.
+impl State {
+    /// The thread leaves the cluster on its way out; its own timeouts bound the wait.
+    async fn leave(&mut self) -> Result<(), ActorProcessingErr> {
+        self.leave.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
             tokio::task::spawn_blocking(move || drop(thread.join())).await?;
         }
         Ok(())
