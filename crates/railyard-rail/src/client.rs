@@ -3,6 +3,7 @@
 //! Nothing here outlives the call but idle connections, and nobody depends on those: a process that dies here leaves
 //! an in-flight row, and whoever heals it writes *unknown*.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,10 @@ const NOT_STARTED_WAIT: Duration = Duration::from_secs(1);
 /// Idle connections are closed before most receivers close them: a request that meets a closing connection is lost,
 /// and may have been read.
 const IDLE_CONNECTION: Duration = Duration::from_secs(4);
+/// Waking this long after a deadline means that the process stood still.
+const OVERSLEPT: Duration = Duration::from_millis(100);
+/// How long it then looks for an answer that came meanwhile.
+const LATE_LOOK: Duration = Duration::from_millis(100);
 
 /// The HTTP client. Cheap to clone; clones share connections.
 #[derive(Clone)]
@@ -146,7 +151,7 @@ impl Client {
             return refused(&gate).unwrap_or_else(|| failed(ErrorCode::InvalidRequest, "refused", true));
         }
         let mut reading: Option<Reading> = None;
-        let ended = tokio::time::timeout(message.timeout, async {
+        let ended = within(message.timeout, async {
             let response = self.http.execute(request).await?;
             reading.insert(Reading::head(&response)).body(response).await;
             Ok::<(), reqwest::Error>(())
@@ -161,7 +166,7 @@ impl Client {
         }
         let Failure { code, detail } = match ended {
             Ok(Err(error)) => failure::of_call(&error, sent()),
-            Ok(Ok(())) | Err(_) => failure::deadline(sent()),
+            Ok(Ok(())) | Err(Elapsed) => failure::deadline(sent()),
         };
         failed(code, &detail, code != ErrorCode::InvalidRequest)
     }
@@ -171,6 +176,24 @@ impl Client {
             Rules { kind: call.rail.kind, terminal_codes: &call.rail.terminal_codes, deferral_cap: self.deferral_cap };
         classify(rules, received, call.now.into())
     }
+}
+
+/// The deadline passed.
+struct Elapsed;
+
+/// Awaits `exchange` until its deadline. A process that was stopped wakes long after it, with the answer perhaps
+/// in its socket and the connection's task not yet run: then one more short look is taken before the answer is given
+/// up for lost. Nothing can be written in it, since the gate is shut by then.
+async fn within<T>(timeout: Duration, exchange: impl Future<Output = T>) -> Result<T, Elapsed> {
+    let mut exchange = pin!(exchange);
+    let deadline = Instant::now() + timeout;
+    if let Ok(ended) = tokio::time::timeout(timeout, exchange.as_mut()).await {
+        return Ok(ended);
+    }
+    if deadline.elapsed() < OVERSLEPT {
+        return Err(Elapsed);
+    }
+    tokio::time::timeout(LATE_LOOK, exchange).await.map_err(|_| Elapsed)
 }
 
 /// What a closed gate means for the attempt; none if it never refused.

@@ -2,7 +2,7 @@
 //! metadata services and this process itself.
 //!
 //! Every address is judged twice over: names when they are resolved, on the very addresses that are then connected
-//! to ([`crate::resolver`]), and literal addresses before the call, since those never reach a resolver. What an
+//! to (`resolver.rs`), and literal addresses before the call, since those never reach a resolver. What an
 //! address is, is decided on its numbers: the URL parser has undone `0x7f.1`, `2130706433` and `127.1` by then.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -93,6 +93,20 @@ async fn whoever_waited_for_an_endpoint_that_died_is_sent_away() {
 }
 
 #[tokio::test]
+async fn nobody_waits_for_a_place_at_an_endpoint_that_is_dead() {
+    let endpoints = endpoints(1);
+    let mut place = endpoints.take(A).await.unwrap();
+    for _ in 0..10 {
+        place.renew().unwrap();
+        place.report(&failed(ErrorCode::DispatchTimeout));
+    }
+    // The place is still taken, and the answer comes all the same.
+    let mut asked = pin!(endpoints.take(A));
+    assert!(matches!(futures_util::poll!(asked.as_mut()), Poll::Ready(Err(_))));
+    assert!(matches!(endpoints.admit(A), Look::Open { .. }));
+}
+
+#[tokio::test]
 async fn a_place_may_be_kept_for_the_next_call_and_each_call_counts_once() {
     let endpoints = endpoints(1);
     let mut place = endpoints.take(A).await.unwrap();

@@ -1,5 +1,6 @@
 //! The leave to write is asked at the moment of writing.
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -70,6 +71,41 @@ async fn leave_that_ends_within_a_payload_leaves_it_incomplete() {
     assert!(detail.contains("LEASE_LOST"), "{detail}");
     receiver.until("the connection is gone", |seen| seen[0].ended).await;
     assert!(receiver.seen()[0].bytes.len() < message.payload.len());
+}
+
+/// The process is stopped while the receiver answers, and goes on after the deadline.
+#[tokio::test]
+async fn an_answer_that_came_while_the_process_was_stopped_is_read() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut message = message(&format!("http://{}/", listener.local_addr().unwrap()));
+    message.timeout = Duration::from_secs(1);
+    let (answered, wait) = std::sync::mpsc::sync_channel(1);
+    let receiver = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut buffer = [0; 4096];
+        let mut request = Vec::new();
+        while !request.ends_with(b"99.99}") {
+            let length = stream.read(&mut buffer).unwrap();
+            request.extend_from_slice(&buffer[..length]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        answered.send(()).unwrap();
+        stream
+    });
+    let stop = async {
+        // Only once the request is out: the receiver's thread answers it while this one stands still.
+        while wait.try_recv().is_err() {
+            tokio::task::yield_now().await;
+            if receiver.is_finished() {
+                break;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1300));
+    };
+    let client = client();
+    let (called, ()) = futures_util::future::join(deliver_with(&client, &message, leave_for(9)), stop).await;
+    assert!(matches!(called.outcome, CallOutcome::Delivered(_)), "{called:?}");
+    drop(receiver.join().unwrap());
 }
 
 /// The process is stopped after its first look, for longer than the call may take, and goes on.
