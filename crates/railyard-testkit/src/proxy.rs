@@ -7,6 +7,7 @@
 mod backend;
 mod frontend;
 mod relay;
+mod trap;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 
 use crate::background::Background;
 use crate::free_port;
+use trap::{Watch, is_commit};
 
 /// How a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,9 +83,11 @@ pub struct FaultProxy {
 struct Shared {
     upstream: Mutex<SocketAddr>,
     mode: watch::Sender<Mode>,
+    /// The mode of marked connections; `Pass` leaves them to the other.
+    marked_mode: watch::Sender<Mode>,
     /// Raised, with the manner, to cut every open connection.
     cut: watch::Sender<(u64, Cut)>,
-    trap: Mutex<Option<Trap>>,
+    watch: Mutex<Watch>,
     speaks_postgres: bool,
     tallies: Tallies,
 }
@@ -96,20 +100,6 @@ struct Tallies {
     statement_cuts: AtomicU64,
     bytes_to_server: AtomicU64,
     bytes_to_client: AtomicU64,
-}
-
-/// Waits for statements; taken away after it went off `left` times.
-struct Trap {
-    matches: Box<dyn Fn(&str) -> bool + Send>,
-    moment: Moment,
-    manner: Cut,
-    left: u32,
-}
-
-impl std::fmt::Debug for Trap {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Trap {{ {:?}, {} left }}", self.moment, self.left)
-    }
 }
 
 impl FaultProxy {
@@ -141,8 +131,9 @@ impl FaultProxy {
         let shared = Arc::new(Shared {
             upstream: Mutex::new(upstream),
             mode: watch::Sender::new(Mode::Pass),
+            marked_mode: watch::Sender::new(Mode::Pass),
             cut: watch::Sender::new((0, Cut::Reset)),
-            trap: Mutex::new(None),
+            watch: Mutex::default(),
             speaks_postgres,
             tallies: Tallies::default(),
         });
@@ -197,8 +188,19 @@ impl FaultProxy {
     /// Cuts around the next `times` statements whose text satisfies `matches`. The text of a prepared statement is
     /// remembered from its preparation. Replaces an earlier trap.
     pub fn cut_around(&self, moment: Moment, manner: Cut, times: u32, matches: impl Fn(&str) -> bool + Send + 'static) {
-        let trap = (times > 0).then(|| Trap { matches: Box::new(matches), moment, manner, left: times });
-        *self.shared.trap() = trap;
+        self.shared.watch().set_trap(moment, manner, times, Box::new(matches));
+    }
+
+    /// Marks every connection that says, from now on, a statement whose text satisfies `matches` (`LISTEN`, for
+    /// example), for [`FaultProxy::set_marked`]. Replaces an earlier mark's condition; marks themselves stay.
+    pub fn mark(&self, matches: impl Fn(&str) -> bool + Send + 'static) {
+        self.shared.watch().set_mark(Box::new(matches));
+    }
+
+    /// Switches what happens to the bytes of marked connections, whatever happens to others: a black hole makes them
+    /// half-open while the rest goes on. `Pass` leaves them to [`FaultProxy::set`] again.
+    pub fn set_marked(&self, mode: Mode) {
+        self.shared.marked_mode.send_replace(mode);
     }
 
     /// What happened so far.
@@ -217,8 +219,8 @@ impl FaultProxy {
 }
 
 impl Shared {
-    fn trap(&self) -> MutexGuard<'_, Option<Trap>> {
-        self.trap.lock().expect("held for moments only")
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().expect("held for moments only, by code that panics if a test's condition does")
     }
 
     /// Looks at a statement on its way to the server, and springs the trap if it is meant.
@@ -226,22 +228,10 @@ impl Shared {
         if is_commit(sql) {
             self.tallies.commits.fetch_add(1, Ordering::SeqCst);
         }
-        let mut place = self.trap();
-        let trap = place.as_mut().filter(|trap| (trap.matches)(sql))?;
-        let sprung = (trap.moment, trap.manner);
-        trap.left -= 1;
-        if trap.left == 0 {
-            *place = None;
-        }
+        let sprung = self.watch().spring(sql)?;
         self.tallies.statement_cuts.fetch_add(1, Ordering::SeqCst);
         Some(sprung)
     }
-}
-
-/// Whether a statement, alone or as the last of several, commits.
-fn is_commit(sql: &str) -> bool {
-    let last = sql.trim().trim_end_matches(';').rsplit(';').next().unwrap_or_default();
-    last.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("commit"))
 }
 
 async fn accept_loop(listener: std::net::TcpListener, shared: Arc<Shared>) {
@@ -255,21 +245,6 @@ async fn accept_loop(listener: std::net::TcpListener, shared: Arc<Shared>) {
                 }
             }
             Some(_) = connections.join_next() => {}
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commits_are_told_from_other_statements() {
-        for sql in ["COMMIT", "commit;", " Commit ", "insert into t values (1); COMMIT", "COMMIT AND CHAIN"] {
-            assert!(is_commit(sql), "{sql}");
-        }
-        for sql in ["", "select 'commit'", "commit_log", "BEGIN", "COMMIT; select 1"] {
-            assert!(!is_commit(sql), "{sql}");
         }
     }
 }

@@ -67,6 +67,23 @@ async fn a_prepared_statement_is_cut_by_its_text() {
 }
 
 #[tokio::test]
+async fn a_listener_goes_half_open_while_the_rest_goes_on() {
+    let server = OwnServer::start(&[]).await;
+    let proxy = FaultProxy::postgres(server.address()).await;
+    proxy.mark(|sql| sql.to_ascii_uppercase().starts_with("LISTEN"));
+    let listener = connect(&proxy.url(&server.url())).await.unwrap();
+    let other = connect(&proxy.url(&server.url())).await.unwrap();
+    listener.batch_execute("listen wake").await.unwrap();
+    proxy.set_marked(Mode::BlackHole);
+    let silent = tokio::time::timeout(Duration::from_millis(100), listener.batch_execute("select 1")).await;
+    assert!(silent.is_err());
+    other.batch_execute("select 1").await.unwrap();
+    assert!(!listener.is_closed());
+    proxy.set_marked(Mode::Pass);
+    listener.batch_execute("select 1").await.unwrap();
+}
+
+#[tokio::test]
 async fn programs_that_ask_for_encryption_first_are_served_in_plain() {
     let server = OwnServer::start(&[]).await;
     let proxy = FaultProxy::postgres(server.address()).await;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -32,6 +32,26 @@ struct Conversation {
     awaited: AtomicU64,
     ready: watch::Sender<u64>,
     doomed: watch::Sender<bool>,
+    marked: AtomicBool,
+}
+
+impl Conversation {
+    fn new() -> Conversation {
+        Conversation {
+            awaited: AtomicU64::new(0),
+            ready: watch::Sender::new(0),
+            doomed: watch::Sender::new(false),
+            marked: AtomicBool::new(false),
+        }
+    }
+
+    /// Looks at a statement on its way to the server.
+    fn says(&self, sql: &str, shared: &Shared) -> Option<(Moment, Cut)> {
+        if shared.watch().marks(sql) {
+            self.marked.store(true, Ordering::SeqCst);
+        }
+        shared.on_statement(sql)
+    }
 }
 
 pub(super) async fn connection(mut client: TcpStream, shared: Arc<Shared>) {
@@ -72,8 +92,7 @@ async fn relay(client: &mut TcpStream, shared: &Shared) -> Cut {
     let Ok(first) = greet(client, &mut frontend, shared).await else { return Cut::Reset };
     let Ok(mut server) = TcpStream::connect(upstream).await else { return Cut::Reset };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    let conversation =
-        Conversation { awaited: AtomicU64::new(0), ready: watch::Sender::new(0), doomed: watch::Sender::new(false) };
+    let conversation = Conversation::new();
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     // The first direction to end ends both: neither PostgreSQL nor HTTP/1.1 lives on half a connection.
@@ -122,7 +141,7 @@ async fn forwards(
         if client.read_buf(frontend.buffer()).await? == 0 {
             return Ok(End::Natural);
         }
-        pass_time(shared, false).await;
+        pass_time(shared, conversation, false).await;
         if !shared.speaks_postgres {
             let bytes = frontend.buffer().split();
             send(&mut server, &bytes, &shared.tallies.bytes_to_server).await?;
@@ -132,10 +151,10 @@ async fn forwards(
             let mut sprung = None;
             match &message.kind {
                 Kind::Query(sql) => {
-                    sprung = shared.on_statement(sql);
+                    sprung = conversation.says(sql, shared);
                     conversation.awaited.fetch_add(1, Ordering::SeqCst);
                 }
-                Kind::Execute(sql) if sprung_at_sync.is_none() => match shared.on_statement(sql) {
+                Kind::Execute(sql) if sprung_at_sync.is_none() => match conversation.says(sql, shared) {
                     Some((Moment::BeforeIt, manner)) => return Ok(End::Sprung(manner)),
                     sprung => sprung_at_sync = sprung,
                 },
@@ -183,7 +202,7 @@ async fn backwards(
         }
         // Before they are counted: once the cut is coming, nothing more may reach the client.
         let doomed = *conversation.doomed.borrow();
-        pass_time(shared, true).await;
+        pass_time(shared, conversation, true).await;
         if shared.speaks_postgres {
             backend.read(&buffer);
             conversation.ready.send_replace(backend.ready);
@@ -195,15 +214,26 @@ async fn backwards(
 }
 
 /// What the mode does to bytes on their way: wait a while, or until the mode is another.
-async fn pass_time(shared: &Shared, answers: bool) {
-    let mut mode = shared.mode.subscribe();
-    let stuck = |mode: &Mode| *mode == Mode::BlackHole || (answers && *mode == Mode::SwallowAnswers);
-    let delay = match mode.wait_for(|mode| !stuck(mode)).await.as_deref() {
-        Ok(Mode::Delay(delay)) => *delay,
-        Ok(Mode::Pass | Mode::BlackHole | Mode::SwallowAnswers | Mode::Refuse) | Err(_) => Duration::ZERO,
-    };
-    if !delay.is_zero() {
-        tokio::time::sleep(delay).await;
+async fn pass_time(shared: &Shared, conversation: &Conversation, answers: bool) {
+    let (mut all, mut marked) = (shared.mode.subscribe(), shared.marked_mode.subscribe());
+    loop {
+        let mut mode = all.borrow_and_update().clone();
+        let special = marked.borrow_and_update().clone();
+        if conversation.marked.load(Ordering::SeqCst) && special != Mode::Pass {
+            mode = special;
+        }
+        let stuck = mode == Mode::BlackHole || (answers && mode == Mode::SwallowAnswers);
+        if !stuck {
+            if let Mode::Delay(delay) = mode {
+                tokio::time::sleep(delay).await;
+            }
+            return;
+        }
+        // Errors mean that the proxy itself is going away.
+        let _ = tokio::select! {
+            changed = all.changed() => changed,
+            changed = marked.changed() => changed,
+        };
     }
 }
 
