@@ -30,5 +30,12 @@ pub mod work;
 mod row;
 mod transaction;
 
+#[cfg(test)]
+mod explain;
+#[cfg(test)]
+mod races;
+#[cfg(test)]
+mod testing;
+
 pub use connect::{Conn, Store, StoreConfig};
 pub use error::StoreError;

@@ -17,7 +17,7 @@ use crate::row::{count, word};
 
 /// Each table is asked for the one id, so that a partitioned one is opened at its day and nowhere else. One statement,
 /// one snapshot: a message that moves meanwhile is seen in exactly one place.
-const GET: &str = "
+pub(super) const GET: &str = "
     SELECT j.*, m.metadata,
       o.status AS end_status, o.recorded_at AS completed_at, o.duration_millis, o.last_error AS end_error,
       f.outbox_id IS NOT NULL AS is_in_flight, s.outbox_id IS NOT NULL AS is_scheduled,

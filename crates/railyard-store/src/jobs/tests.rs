@@ -1,1 +1,190 @@
+use jiff::Timestamp;
+use railyard_core::backoff::RetryStrategy;
+use railyard_core::settlement::EndStatus;
+use railyard_core::{Mode, OutboxId, ParticipantId, SequenceId};
+use uuid::Uuid;
 
+use super::*;
+use crate::StoreError;
+use crate::testing::TestStore;
+
+#[tokio::test]
+async fn s3_01_a_job_is_stored_as_it_was_given() {
+    let t = TestStore::new().await;
+    let mut job = t.job(Some("grüppe/1"));
+    job.payload = bytes::Bytes::from_static(b"\x00\xff {\"bb\": 1, \"a\":1.10,  \"a\":2}");
+    job.external_id = Some("e".repeat(32));
+    job.mode = Mode::BlockOnError;
+    job.pool = Some("p".to_owned());
+    job.max_attempts = 7;
+    job.retry = RetryStrategy::Fixed;
+    job.timeout_s = 9;
+    job.headers = vec![("X-B".to_owned(), "2".to_owned()), ("X-A".to_owned(), "\u{e9}".to_owned())];
+    job.metadata = [("tenant".to_owned(), "acme".to_owned())].into();
+    job.expires_at = Some("2999-01-01T00:00:00Z".parse().unwrap());
+    job.idempotency_key = Some("k".to_owned());
+    let made = t.create(&job).await;
+    assert!(made.created && !made.conflict);
+    assert_eq!(made.sequence_id, Some(SequenceId(1)));
+
+    let row = get(&t.store, made.outbox_id).await.unwrap().unwrap();
+    assert_eq!(row.payload, job.payload);
+    assert_eq!(row.group, Some(ParticipantId::new("grüppe/1")));
+    assert_eq!((row.mode, row.max_attempts, row.retry, row.timeout_ms), (job.mode, 7, RetryStrategy::Fixed, 9000));
+    assert_eq!(row.headers["X-A"], "\u{e9}");
+    assert_eq!(row.metadata, job.metadata);
+    assert_eq!((row.external_id, row.pool), (job.external_id, job.pool));
+    assert_eq!((row.expires_at, row.idempotency_key), (job.expires_at, job.idempotency_key));
+    assert_eq!((row.status, row.attempt_count, row.sequence_id), (JobStatus::Pending, 0, Some(SequenceId(1))));
+    assert_eq!(row.created_at, made.created_at, "the id tells the time of its row");
+}
+
+#[tokio::test]
+async fn s3_04_a_key_stands_for_one_content() {
+    let t = TestStore::new().await;
+    let mut job = t.job(Some("g"));
+    job.idempotency_key = Some("once".to_owned());
+    let first = t.create(&job).await;
+    let again = t.create(&job).await;
+    assert_eq!((again.outbox_id, again.created, again.conflict), (first.outbox_id, false, false));
+    let mut other = job.clone();
+    other.payload = bytes::Bytes::from_static(b"{\"a\":1}");
+    let conflict = t.create(&other).await;
+    assert_eq!((conflict.outbox_id, conflict.created, conflict.conflict), (first.outbox_id, false, true));
+    let mut elsewhere = other.clone();
+    elsewhere.source = "warehouse".to_owned();
+    assert!(t.create(&elsewhere).await.created, "keys are unique within a source");
+    assert_eq!(
+        t.one::<i64>("SELECT next_sequence_id FROM participant_outbox_sequences").await,
+        3,
+        "no number is burnt"
+    );
+}
+
+#[tokio::test]
+async fn a_batch_keeps_its_order_and_is_all_or_nothing() {
+    let t = TestStore::new().await;
+    let mut batch = vec![t.job(Some("b")), t.job(Some("a")), t.job(None), t.job(Some("b"))];
+    let made = create(&t.store, &batch).await.unwrap();
+    let sequences: Vec<Option<i64>> = made.iter().map(|one| one.sequence_id.map(|id| id.0)).collect();
+    assert_eq!(sequences, [Some(1), Some(1), None, Some(2)]);
+    let mut created: Vec<Timestamp> = made.iter().map(|one| one.created_at).collect();
+    created.dedup();
+    assert_eq!(created.len(), 1);
+
+    batch[2].credentials_id = Some(railyard_core::CredentialsId(Uuid::nil()));
+    let refused = create(&t.store, &batch).await.unwrap_err();
+    let StoreError::Invalid { field, ordinal, .. } = refused else { panic!("{refused}") };
+    assert_eq!((field.as_str(), ordinal), ("credentials_id", 3));
+    assert_eq!(t.one::<i64>("SELECT count(*) FROM dispatch_job").await, 4);
+    assert_eq!(create(&t.store, &[]).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_second_user_of_a_key_waits_a_moment_and_is_then_told_to_come_again() {
+    let t = TestStore::new().await;
+    let mut job = t.job(Some("g"));
+    job.idempotency_key = Some("slow".to_owned());
+    t.sql.batch_execute("BEGIN").await.unwrap();
+    let hold = "INSERT INTO idempotency_key (kind, scope, key, outbox_id, content_hash) \
+                VALUES ('source', 'shop', 'slow', gen_random_uuid(), '')";
+    t.sql.execute(hold, &[]).await.unwrap();
+    let refused = create(&t.store, std::slice::from_ref(&job)).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Busy { .. }), "{refused}");
+    t.sql.batch_execute("ROLLBACK").await.unwrap();
+    assert!(t.create(&job).await.created);
+}
+
+#[tokio::test]
+async fn s3_21_the_status_follows_from_where_the_message_stands() {
+    let t = TestStore::new().await;
+    let id = t.create(&t.job(Some("g"))).await.outbox_id;
+    let status = async || get(&t.store, id).await.unwrap().unwrap();
+    t.begin(id).await;
+    let out = status().await;
+    assert_eq!((out.status, out.attempt_count), (JobStatus::InProgress, 1));
+    assert!(out.last_attempt_at.is_some());
+    t.put_back(id, "DEFERRED", 0).await;
+    let deferred = status().await;
+    assert_eq!((deferred.status, deferred.attempt_count), (JobStatus::Pending, 1), "a deferral is no failure");
+    t.begin(id).await;
+    t.put_back(id, "RETRYABLE", 1).await;
+    let failed = status().await;
+    assert_eq!((failed.status, failed.last_error.as_deref()), (JobStatus::Failed, Some("HTTP_503: down")));
+    assert!(failed.next_attempt_at.is_some() && failed.completed_at.is_none());
+    t.begin(id).await;
+    t.finish(id, "ERROR", false).await;
+    let ended = status().await;
+    assert_eq!((ended.status, ended.attempt_count), (JobStatus::Ended(EndStatus::Error), 3));
+    assert_eq!((ended.last_error.as_deref(), ended.duration_millis), (Some("boom"), Some(7)));
+    assert!(ended.completed_at.is_some() && ended.next_attempt_at.is_none());
+
+    let listed = super::ended(&t.store, EndStatus::Error, None, 10).await.unwrap();
+    assert_eq!(listed.iter().map(|row| row.outbox_id).collect::<Vec<_>>(), [id]);
+    assert!(super::ended(&t.store, EndStatus::Error, Some(id), 10).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn s3_09_attempts_come_in_order_with_the_open_one_last() {
+    let t = TestStore::new().await;
+    let id = t.create(&t.job(None)).await.outbox_id;
+    assert!(attempts(&t.store, id, 0).await.unwrap().is_empty());
+    t.begin(id).await;
+    t.put_back(id, "RETRYABLE", 1).await;
+    t.begin(id).await;
+    let rows = attempts(&t.store, id, 0).await.unwrap();
+    let states: Vec<(u32, &str)> = rows.iter().map(|row| (row.attempt_no, row.state.as_str())).collect();
+    assert_eq!(states, [(1, "RETRYABLE"), (2, "DISPATCHING")]);
+    assert_eq!(rows[0].response_body.as_deref(), Some(&b"no\xff"[..]));
+    assert_eq!(attempts(&t.store, id, 1).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn scheduled_unordered_and_unknown_jobs() {
+    let t = TestStore::new().await;
+    let mut later = t.job(Some("g"));
+    later.scheduled_for = Some(Timestamp::from_second(4_000_000_000).unwrap());
+    later.expires_at = None;
+    let refused = create(&t.store, std::slice::from_ref(&later)).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Invalid { ref field, .. } if field == "scheduled_for"), "{refused}");
+    let soon: Timestamp = t.one("SELECT clock_timestamp() + interval '1 hour'").await;
+    later.scheduled_for = Some(soon);
+    let made = t.create(&later).await;
+    assert_eq!(made.sequence_id, None, "a number is taken when the job comes due");
+    let row = get(&t.store, made.outbox_id).await.unwrap().unwrap();
+    assert_eq!((row.status, row.scheduled_for), (JobStatus::Pending, Some(soon)));
+
+    let mut immediate = t.job(Some("g"));
+    immediate.mode = Mode::Immediate;
+    let made = t.create(&immediate).await;
+    assert_eq!(made.sequence_id, None);
+    let row = get(&t.store, made.outbox_id).await.unwrap().unwrap();
+    assert_eq!(row.group, Some(ParticipantId::new("g")), "the group stays on the job for search");
+    assert_eq!(get(&t.store, OutboxId(Uuid::nil())).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_job_is_read_from_its_day_alone() {
+    let t = TestStore::new().await;
+    let id = t.create(&t.job(Some("g"))).await.outbox_id;
+    t.sql.batch_execute("SET plan_cache_mode = force_generic_plan").await.unwrap();
+    t.sql.batch_execute(&format!("PREPARE g (uuid) AS {}", read::GET)).await.unwrap();
+    let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE g ('{id}')");
+    let plan: Vec<String> = t.sql.query(&explain, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    let plan = plan.join("\n");
+    assert!(!plan.contains("Seq Scan on dispatch_job"), "{plan}");
+    for table in ["dispatch_job_p", "dispatch_job_outcome_p", "payment_outbox_attempt_archive_p"] {
+        let opened = plan.lines().filter(|line| line.contains(table) && !line.contains("never executed")).count();
+        assert!(opened <= 1, "{table} was opened {opened} times:\n{plan}");
+    }
+}
+
+#[tokio::test]
+async fn a_wake_up_is_heard() {
+    let t = TestStore::new().await;
+    let mut listening = t.store.listen().await.unwrap();
+    t.create(&t.job(Some("g"))).await;
+    notify(&t.store).await.unwrap();
+    let heard = tokio::time::timeout(std::time::Duration::from_secs(10), listening.next()).await.unwrap().unwrap();
+    assert_eq!(heard, crate::listen::Heard::Work);
+}
