@@ -37,8 +37,7 @@ impl World {
     /// A fresh copy of a migrated database.
     pub(crate) async fn new() -> Self {
         log();
-        let template = format!("railyard_v{}", railyard_store::migrate::latest());
-        let db = TestDb::from_template(&template, |url| async move {
+        let db = TestDb::from_template(&railyard_store::migrate::fingerprint(), |url| async move {
             railyard_store::migrate::migrate(&url).await.unwrap();
         })
         .await;

@@ -102,6 +102,13 @@ pub fn latest() -> i32 {
     embedded::migrations::runner().get_migrations().iter().map(refinery::Migration::version).max().unwrap_or(0)
 }
 
+/// The steps' checksums: changes with every change of a migration. Names the template of test databases.
+#[must_use]
+pub fn fingerprint() -> String {
+    let runner = embedded::migrations::runner();
+    runner.get_migrations().iter().map(|step| format!("{:x}", step.checksum())).collect::<Vec<_>>().join("-")
+}
+
 fn refused(error: &refinery::Error) -> StoreError {
     let text = match std::error::Error::source(error) {
         Some(source) => match source.downcast_ref::<tokio_postgres::Error>().and_then(|e| e.as_db_error()) {
