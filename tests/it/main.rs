@@ -4,6 +4,14 @@
 //! (`s2_09_…`) or the trap it stands for; tests/README.md lists both.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod database;
+mod hand;
+mod hooks;
 mod lease;
+mod producer;
+mod record;
+mod s2_enqueue;
+mod s2_migrate;
+mod s3_signing;
 mod smoke;
 mod world;
