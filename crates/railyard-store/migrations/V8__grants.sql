@@ -1,6 +1,19 @@
 -- The runtime reads and writes what its statements need; producers call functions; PUBLIC has nothing.
-REVOKE ALL ON ALL TABLES IN SCHEMA public FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC;
+-- Of what is ours alone: the application's own tables may stand in this schema, and are none of our business.
+DO $$
+DECLARE
+  v_name text;
+BEGIN
+  FOR v_name IN SELECT c.oid::regclass::text FROM pg_class c
+                WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v')
+                  AND c.relowner = current_user::regrole ORDER BY 1 LOOP
+    EXECUTE 'REVOKE ALL ON ' || v_name || ' FROM PUBLIC';
+  END LOOP;
+  FOR v_name IN SELECT p.oid::regprocedure::text FROM pg_proc p
+                WHERE p.pronamespace = 'public'::regnamespace AND p.proowner = current_user::regrole ORDER BY 1 LOOP
+    EXECUTE 'REVOKE ALL ON FUNCTION ' || v_name || ' FROM PUBLIC';
+  END LOOP;
+END $$;
 
 GRANT USAGE ON SCHEMA public TO railyard_runtime, railyard_producer;
 GRANT SELECT, INSERT ON dispatch_job, dispatch_job_metadata, dispatch_job_outcome, payment_outbox_attempt_archive, admin_audit
