@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use railyard_rail::{Client, Endpoints};
-use railyard_store::Store;
 use railyard_store::crypt::MasterKeys;
+use railyard_store::{Store, StoreError};
 
 use crate::actors::cache_keeper::{self, CredentialsCache};
 use crate::actors::{global_buffer, lease_keeper, listener, maintenance, poller, rail_caller_pool, reaper, settler};
@@ -15,6 +15,7 @@ use crate::metrics::Metrics;
 use crate::options::NodeOptions;
 use crate::probes::Probes;
 use crate::stopping::Stopping;
+use crate::trouble::Troubles;
 
 /// Cheap to clone: everything is behind an `Arc`.
 pub(crate) type Context = Arc<Shared>;
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) probes: Probes,
     pub(crate) credentials: CredentialsCache,
     pub(crate) stopping: Stopping,
+    pub(crate) troubles: Troubles,
     pub(crate) look_asked: poller::LookAsked,
     pub(crate) actors: Directory,
 }
@@ -51,6 +53,15 @@ pub(crate) struct Directory {
 }
 
 impl Shared {
+    /// The database did not do what this part asked for. That it is away is one topic for the whole node.
+    pub(crate) fn trouble(&self, part: &'static str, error: &StoreError) {
+        self.metrics.database_errors.with_label_values(&[part]).inc();
+        let topic = if error.is_transient() { "database" } else { part };
+        if let Some(unsaid) = self.troubles.met(topic, tokio::time::Instant::now()) {
+            tracing::warn!(part, %error, unsaid, "trouble with the database");
+        }
+    }
+
     /// Looks at the database soon: something was committed, freed or released.
     pub(crate) fn wake(&self) {
         if self.look_asked.ask() {

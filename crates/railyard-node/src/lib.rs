@@ -28,6 +28,7 @@ mod options;
 mod probes;
 mod runtime;
 mod stopping;
+mod trouble;
 
 pub use node::Node;
 pub use options::{NodeError, NodeOptions};

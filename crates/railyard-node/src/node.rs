@@ -21,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::options::{NodeError, NodeOptions};
 use crate::probes::Probes;
 use crate::stopping::Stopping;
+use crate::trouble::Troubles;
 
 /// How long an actor has to show its state.
 const OBSERVE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -54,6 +55,7 @@ impl Node {
             probes: Probes::default(),
             credentials: cache_keeper::CredentialsCache::default(),
             stopping: Stopping::default(),
+            troubles: Troubles::default(),
             look_asked: poller::LookAsked::default(),
             actors: Directory::default(),
         });

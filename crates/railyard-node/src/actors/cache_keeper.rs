@@ -116,8 +116,8 @@ impl State {
             }
             Err(error) => {
                 self.failures += 1;
-                self.context.metrics.database_errors.with_label_values(&["cache_keeper"]).inc();
-                tracing::warn!(%error, "credentials could not be loaded: the last snapshot serves on");
+                // The last snapshot serves on.
+                self.context.trouble("cache_keeper", &error);
             }
         }
     }

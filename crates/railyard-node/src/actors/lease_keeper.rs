@@ -206,8 +206,7 @@ impl Keeper {
     }
 
     fn failed(&mut self, error: &StoreError) -> Duration {
-        self.context.metrics.database_errors.with_label_values(&["lease_keeper"]).inc();
-        tracing::warn!(%error, "lease could not be renewed");
+        self.context.trouble("lease_keeper", error);
         self.connection = None;
         self.drop_lapsed();
         // Often enough that a short outage costs no lease.

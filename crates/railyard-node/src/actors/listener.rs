@@ -156,10 +156,9 @@ impl State {
     }
 
     async fn lost(&mut self, error: &StoreError) {
-        self.context.metrics.database_errors.with_label_values(&["listener"]).inc();
-        if self.listening.take().is_some() {
-            tracing::warn!(%error, "the LISTEN connection was lost: polling until it is back");
-        }
+        // Until it is back, the Poller finds what is due.
+        self.context.trouble("listener", error);
+        self.listening = None;
         self.seen.connected = false;
         tokio::time::sleep(self.reconnect).await;
         self.reconnect = (self.reconnect * 2).min(RECONNECT_LONGEST);

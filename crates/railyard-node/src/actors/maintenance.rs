@@ -63,8 +63,7 @@ impl Actor for Maintenance {
             Msg::Tick => {
                 if let Err(error) = state.round().await {
                     state.seen.failures += 1;
-                    state.context.metrics.database_errors.with_label_values(&["maintenance"]).inc();
-                    tracing::warn!(%error, "maintenance: round failed");
+                    state.context.trouble("maintenance", &error);
                 }
                 myself.send_after(TICK, || Msg::Tick);
             }

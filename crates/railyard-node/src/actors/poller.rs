@@ -215,7 +215,6 @@ impl State {
 
     fn failed(&mut self, error: &StoreError) {
         self.seen.failures += 1;
-        self.context.metrics.database_errors.with_label_values(&["poller"]).inc();
-        tracing::warn!(%error, "poller: statement failed");
+        self.context.trouble("poller", error);
     }
 }

@@ -62,8 +62,7 @@ impl Actor for Reaper {
             Msg::Tick => {
                 if let Err(error) = state.round().await {
                     state.seen.failures += 1;
-                    state.context.metrics.database_errors.with_label_values(&["reaper"]).inc();
-                    tracing::warn!(%error, "reaper: round failed");
+                    state.context.trouble("reaper", &error);
                 }
                 myself.send_after(state.context.options.reaper_interval, || Msg::Tick);
             }

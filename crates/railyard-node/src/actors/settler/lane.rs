@@ -12,9 +12,8 @@ use railyard_store::work::{Batch, BeginRequest, Done, Ended, Failed, Late, Settl
 use super::{BeginAnswer, Begun, Item, SettleAnswer, answer};
 use crate::context::Context;
 
-/// First and longest wait between two tries.
+/// First wait between two tries. The longest is the poll interval: after an outage, nothing waits longer than that.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
-const RETRY_LONGEST: Duration = Duration::from_secs(1);
 
 /// Who waits for what.
 struct Waiting {
@@ -160,7 +159,7 @@ async fn settle_all(context: &Context, settle: Vec<Ended>) -> HashMap<AttemptId,
                 report(context, &failed.error);
                 left.push(part);
                 tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(RETRY_LONGEST);
+                wait = (wait * 2).min(context.options.poll);
             }
             Err(failed) if part.len() > 1 => {
                 report(context, &failed.error);
@@ -227,6 +226,5 @@ fn count_late(context: &Context, late: Late) {
 }
 
 fn report(context: &Context, error: &StoreError) {
-    context.metrics.database_errors.with_label_values(&["settler"]).inc();
-    tracing::warn!(%error, "settler: transaction failed");
+    context.trouble("settler", error);
 }
