@@ -119,6 +119,8 @@ impl From<tokio_postgres::Error> for StoreError {
                 Self::Unavailable { detail: format!("{state}: {detail}") }
             }
             _ if code == &SqlState::READ_ONLY_SQL_TRANSACTION => Self::Unavailable { detail },
+            // The server ended the session of a process that stood still in a transaction: nothing of it was done.
+            _ if code == &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT => Self::Unavailable { detail },
             _ if code == &SqlState::LOCK_NOT_AVAILABLE => Self::Busy { detail },
             _ if code == &SqlState::T_R_SERIALIZATION_FAILURE || code == &SqlState::T_R_DEADLOCK_DETECTED => {
                 Self::Repeat { detail }
