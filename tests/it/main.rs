@@ -12,6 +12,8 @@ mod producer;
 mod record;
 mod s2_enqueue;
 mod s2_migrate;
+mod s3_answers;
+mod s3_deadlines;
 mod s3_signing;
 mod smoke;
 mod world;
