@@ -124,6 +124,9 @@ BEGIN
   PERFORM check_text(p_ordinal, 'type', i.type, 255, true);
   PERFORM check_text(p_ordinal, 'external_id', i.external_id, 32, false);
   PERFORM check_text(p_ordinal, 'participant_id', i.participant_id, 255, v_rail.kind = 'payment');
+  IF i.participant_id ~ '[\x01-\x1f\x7f]' THEN
+    PERFORM refuse_item(p_ordinal, 'participant_id', 'must not have control characters: it goes out as a header');
+  END IF;
   PERFORM check_text(p_ordinal, 'pool', i.pool, 255, false);
   PERFORM check_text(p_ordinal, 'instruction_id', i.instruction_id, 255, false);
   PERFORM check_text(p_ordinal, 'idempotency_key', i.idempotency_key, 255, i.instruction_id IS NOT NULL);

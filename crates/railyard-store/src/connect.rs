@@ -205,8 +205,10 @@ fn client_config(config: &StoreConfig, name: &str, custom_plans: bool) -> Result
         config.idle_in_transaction_timeout.as_millis()
     );
     if custom_plans {
-        // A generic plan made while a hot table was empty reads it from end to end ever after.
-        options.push_str(" -c plan_cache_mode=force_custom_plan");
+        // A generic plan made while a hot table was empty reads it from end to end ever after; without statistics, a
+        // bitmap of everything that is due looks cheaper than the first few rows of the index. No statement of the
+        // work pool is ever well served by either.
+        options.push_str(" -c plan_cache_mode=force_custom_plan -c enable_bitmapscan=off -c enable_seqscan=off");
     }
     if let Some(given) = client.get_options() {
         options = format!("{given} {options}");

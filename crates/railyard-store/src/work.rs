@@ -23,6 +23,10 @@ mod content;
 mod outcome;
 mod resolve;
 
+pub(crate) use claim::CLAIM;
+#[cfg(test)]
+pub(crate) use content::CONTENT;
+pub(crate) use outcome::SETTLE;
 pub use outcome::{Late, Settled};
 pub use resolve::Resolved;
 
@@ -163,7 +167,7 @@ async fn settle_only(conn: &Conn, batch: &Batch) -> Result<Done, Failed> {
     if batch.settle.is_empty() {
         return Ok(done);
     }
-    let statement = conn.prepare_cached(outcome::SETTLE).await?;
+    let statement = conn.prepare_cached(SETTLE).await?;
     let params = outcome::Params::of(&batch.settle);
     let (_, rows) = try_join(conn.batch_execute("BEGIN"), conn.query(&statement, &params.as_sql())).await?;
     done.settled = outcome::read(conn, &batch.settle, &rows).await?;
@@ -176,7 +180,7 @@ async fn settle_only(conn: &Conn, batch: &Batch) -> Result<Done, Failed> {
 /// `None` if the fence refused: the transaction is still open and has to be rolled back.
 async fn settle_and_begin(conn: &Conn, node: NodeId, batch: &Batch) -> Result<Option<Done>, Failed> {
     let fence = conn.prepare_cached(FENCE).await?;
-    let claim = conn.prepare_cached(claim::CLAIM).await?;
+    let claim = conn.prepare_cached(CLAIM).await?;
     let params = claim::Params::of(node, batch);
     let mut done = Done::default();
 
@@ -189,7 +193,7 @@ async fn settle_and_begin(conn: &Conn, node: NodeId, batch: &Batch) -> Result<Op
         .await?;
         (fenced, Vec::new(), claimed)
     } else {
-        let settle = conn.prepare_cached(outcome::SETTLE).await?;
+        let settle = conn.prepare_cached(SETTLE).await?;
         let outcomes = outcome::Params::of(&batch.settle);
         let outcomes = outcomes.as_sql();
         let ((), fenced, (settled, claimed)) = try_join3(

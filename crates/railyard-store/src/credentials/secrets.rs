@@ -70,6 +70,11 @@ pub enum Looked {
     Unknown,
     /// It is there and this process cannot open it: jobs that name it wait.
     Closed(CryptError),
+    /// It is there and this version cannot read what it holds: jobs that name it wait, and others notice nothing.
+    Unreadable {
+        /// Which column; never a value.
+        detail: String,
+    },
 }
 
 #[derive(Serialize)]
@@ -131,10 +136,15 @@ fn looked(row: &Row, keys: &MasterKeys) -> Result<Looked, StoreError> {
         Ok(plain) => plain,
         Err(error) => return Ok(Looked::Closed(error)),
     };
-    let schemes = words(row, "schemes", Scheme::parse)?;
+    let schemes = match words(row, "schemes", Scheme::parse) {
+        Ok(schemes) => schemes,
+        Err(StoreError::Unreadable { detail }) => return Ok(Looked::Unreadable { detail }),
+        Err(error) => return Err(error),
+    };
     // The parser's own message would quote what it read.
-    let unreadable = |_| StoreError::Unreadable { detail: format!("credentials {id} hold no secrets") };
-    let Unpacked { bearer_token, signing_secret } = serde_json::from_slice(&plain).map_err(unreadable)?;
+    let Ok(Unpacked { bearer_token, signing_secret }) = serde_json::from_slice(&plain) else {
+        return Ok(Looked::Unreadable { detail: format!("credentials {id} hold no secrets") });
+    };
     let (bearer_token, signing_secret) = (Zeroizing::new(bearer_token), Zeroizing::new(signing_secret));
     Ok(Looked::Found(Secrets { bearer_token, signing_secret, schemes }))
 }

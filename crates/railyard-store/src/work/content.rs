@@ -1,5 +1,7 @@
-//! The job behind a claim. Written once, so it is read outside the transaction, by ids with their bounds: without the
-//! bounds, every day's partition would be looked at.
+//! The job behind a claim. Written once, so it is read outside the transaction.
+//!
+//! Id by id, so that each look-up touches the one day it belongs to; with the bounds of all ids beside it, so that the
+//! planner does not even consider the other days.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,10 +17,12 @@ use crate::connect::Conn;
 use crate::error::StoreError;
 
 pub(crate) const CONTENT: &str = "
-SELECT outbox_id, participant_id, target_url, headers, payload, payload_content_type, credentials_id, retry_strategy,
-  rail_key, expires_at, traceparent
-FROM dispatch_job
-WHERE outbox_id = ANY ($1) AND outbox_id >= $2 AND outbox_id <= $3";
+SELECT j.outbox_id, j.participant_id, j.target_url, j.headers, j.payload, j.payload_content_type, j.credentials_id,
+  j.retry_strategy, j.rail_key, j.expires_at, j.traceparent
+FROM unnest($1::uuid[]) AS g(outbox_id)
+CROSS JOIN LATERAL (
+  SELECT * FROM dispatch_job d
+  WHERE d.outbox_id = g.outbox_id AND d.outbox_id >= $2 AND d.outbox_id <= $3 LIMIT 1) j";
 
 /// Joins claims with their content.
 pub(crate) async fn load(conn: &Conn, claims: Vec<Claim>) -> Result<HashMap<AttemptId, Message>, StoreError> {
