@@ -6,6 +6,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use railyard_core::backoff::Backoff;
 use railyard_core::breaker;
+use railyard_core::ids::CredentialsId;
+use railyard_core::job::endpoint_of;
 use railyard_core::limits::{
     BACKOFF_CAP_MAX, CONNECT_TIMEOUT_S_DEFAULT, DEFERRAL_CAP, ENDPOINT_CONCURRENCY_DEFAULT, ENDPOINT_CONCURRENCY_MAX,
     RAIL_CODE_CHARS_MAX, TIMEOUT_S_MAX,
@@ -66,6 +68,12 @@ pub struct RailOptions {
     /// Longest wait between attempts, in seconds; by default 120 for webhooks, 60 for payments.
     #[serde(default)]
     pub backoff_cap_s: Option<u32>,
+    /// Where jobs go that name no target.
+    #[serde(default)]
+    pub target_url: Option<String>,
+    /// Who signs for jobs that name nobody.
+    #[serde(default)]
+    pub credentials_id: Option<CredentialsId>,
 }
 
 /// A proxy's URL, whose user name and password never show.
@@ -160,7 +168,14 @@ impl RailOptions {
     /// A rail of this kind with nothing else said.
     #[must_use]
     pub fn new(kind: RailKind) -> Self {
-        Self { kind, idempotent: false, terminal_codes: Vec::new(), backoff_cap_s: None }
+        Self {
+            kind,
+            idempotent: false,
+            terminal_codes: Vec::new(),
+            backoff_cap_s: None,
+            target_url: None,
+            credentials_id: None,
+        }
     }
 
     /// What is done when nobody knows an attempt's outcome: a webhook is repeated, a payment only where the rail is
@@ -194,7 +209,9 @@ impl RailOptions {
             key: format!("{under}.terminal_codes"),
             detail: format!("has a code that is blank or longer than {RAIL_CODE_CHARS_MAX} characters"),
         });
-        cap.into_iter().chain(codes).collect()
+        let target = self.target_url.as_deref().and_then(|url| endpoint_of(url).err());
+        let target = target.map(|error| ConfigError { key: format!("{under}.target_url"), detail: error.to_string() });
+        cap.into_iter().chain(codes).chain(target).collect()
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) use signatures::{Listen, Verify};
 
 /// A relayer on PostgreSQL: webhooks and payment instructions, in order per group, signed, on record.
 #[derive(Debug, Parser)]
-#[command(name = "railyard", version, about, max_term_width = 110)]
+#[command(name = "railyard", version, max_term_width = 110)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Listen(Listen),
     /// Check one signature, without any server.
     Verify(Verify),
+    /// Check configuration, keys, database, rights, clocks and pooler; changes nothing.
+    Doctor(Doctor),
 }
 
 /// `railyard dev`.
@@ -86,6 +88,16 @@ pub(crate) struct Migrate {
     /// Change nothing; say what is missing, with exit status 1 if anything is.
     #[arg(long)]
     pub(crate) check: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `railyard doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) config: ConfigFile,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -2,10 +2,12 @@
 
 mod credentials;
 mod dev;
+mod doctor;
 mod groups;
 mod jobs;
 mod listen;
 mod migrate;
+mod serve;
 mod verify;
 
 use std::process::ExitCode;
@@ -20,7 +22,7 @@ use crate::config::Environment;
 pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Dev(args) => dev::run(&args, &environment).await,
-        Command::Serve(_) => anyhow::bail!("not yet"),
+        Command::Serve(args) => serve::run(&args, &environment).await,
         Command::Migrate(args) => migrate::run(&args, &environment).await,
         Command::Jobs(Jobs::Create(args)) => jobs::create(*args).await,
         Command::Jobs(Jobs::Get(args)) => jobs::get(&args).await,
@@ -28,6 +30,7 @@ pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<Ex
         Command::Credentials(verb) => credentials::run(&verb).await,
         Command::Groups(verb) => groups::run(&verb).await,
         Command::Listen(args) => listen::run(&args).await,
+        Command::Doctor(args) => doctor::run(&args, &environment).await,
         Command::Verify(args) => verify::run(&args),
     }
 }

@@ -11,6 +11,7 @@ mod environment;
 mod load;
 mod log;
 mod membership;
+mod parts;
 mod problems;
 mod rails;
 mod secrets;
@@ -20,7 +21,7 @@ mod tests;
 use railyard_rail::HttpOptions;
 use serde::Deserialize;
 
-pub(crate) use api::Api;
+pub(crate) use api::{Api, Role, Token};
 pub(crate) use database::{Database, Retention};
 pub(crate) use dispatch::Dispatch;
 pub(crate) use environment::Environment;

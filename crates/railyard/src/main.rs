@@ -12,16 +12,22 @@ mod config;
 mod exit;
 mod files;
 mod logging;
+mod node_view;
 mod now;
 mod output;
+mod running;
 mod signals;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
 use crate::cli::Cli;
 use crate::config::Environment;
+
+/// How long threads that are not the runtime's own may take to end.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -30,8 +36,11 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return exit::report(&anyhow::anyhow!(error).context("cannot start the runtime")),
     };
-    match runtime.block_on(commands::run(cli, environment)) {
+    let code = match runtime.block_on(commands::run(cli, environment)) {
         Ok(code) => code,
         Err(error) => exit::report(&error),
-    }
+    };
+    // Nothing that is left may keep the process: what it was doing is on record.
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+    code
 }

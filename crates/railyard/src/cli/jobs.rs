@@ -1,6 +1,7 @@
 //! `railyard jobs`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -44,15 +45,23 @@ pub(crate) struct CreateJobs {
     /// Stop at the first line that is refused.
     #[arg(long, requires = "file")]
     pub(crate) strict: bool,
-    /// How long an API that cannot be reached or is busy is tried again, in seconds. The same job is sent with the
-    /// same idempotency key each time, so that it is created once.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
-    pub(crate) patience_s: u32,
+    /// How long an API that cannot be reached or is busy is tried again, in seconds: 600 for a file, 10 for one job if
+    /// not given. A job is sent with the same idempotency key each time, so that it is created once.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) patience_s: Option<u32>,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
+}
+
+impl CreateJobs {
+    /// How long an API that is away is waited for.
+    pub(crate) fn patience(&self) -> Duration {
+        let by_default = if self.file.is_some() { 600 } else { 10 };
+        Duration::from_secs(self.patience_s.unwrap_or(by_default).into())
+    }
 }
 
 /// A job's fields. Checked by the API, which names each that is wrong.

@@ -43,8 +43,8 @@ async fn create(args: &CreateCredentials) -> anyhow::Result<()> {
         return output::json(&answer.body);
     }
     // What the API has to remark (a scheme that this secret cannot be used with) is for the person, the id for `$()`.
-    for warning in output::items(&answer.body["warnings"], "warnings") {
-        eprintln!("note: {}", output::text(warning));
+    for note in output::items(&answer.body, "notes") {
+        eprintln!("note: {}", output::text(note));
     }
     println!("{}", output::text(&answer.body["id"]));
     Ok(())

@@ -28,8 +28,8 @@ pub(crate) async fn run(verb: &Groups) -> anyhow::Result<ExitCode> {
 }
 
 async fn list(args: &ListGroups) -> anyhow::Result<()> {
-    let after = args.after.as_deref().map(|name| format!("&after={}", segment(name))).unwrap_or_default();
-    let path = format!("{PATH}?view={}&limit={}{after}", args.view.as_str(), args.limit);
+    let after = args.after.as_deref().map(|name| format!("&cursor={}", segment(name))).unwrap_or_default();
+    let path = format!("{PATH}?view={}&size={}{after}", args.view.as_str(), args.limit);
     let answer = read(&args.api, &path).await?;
     if args.json {
         return output::json(&answer);
@@ -38,13 +38,16 @@ async fn list(args: &ListGroups) -> anyhow::Result<()> {
         ("group", "groupId"),
         ("state", "state"),
         ("depth", "depth"),
-        ("head", "head.id"),
+        ("head", "head.jobId"),
         ("attempts", "head.attemptCount"),
         ("age s", "head.ageSeconds"),
         ("next attempt", "head.nextAttemptAt"),
-        ("owner", "owner.name"),
+        ("owner", "ownerName"),
     ];
     output::rows(output::items(&answer, "groups"), &columns);
+    if let Some(last) = answer["nextCursor"].as_str() {
+        eprintln!("more: --after {}", output::printable(last));
+    }
     Ok(())
 }
 
@@ -68,7 +71,7 @@ async fn release(args: &ReleaseGroup) -> anyhow::Result<()> {
 async fn skip(args: &SkipGroup) -> anyhow::Result<()> {
     let mut body = json!({ "reason": args.decide.reason });
     if let Some(head) = &args.head {
-        body["outboxId"] = json!(head);
+        body["jobId"] = json!(head);
     }
     decide(&args.decide, "skip", body).await
 }

@@ -7,7 +7,6 @@ mod lines;
 mod report;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use reqwest::Method;
 
@@ -25,7 +24,7 @@ const PATH: &str = "api/dispatch/jobs";
 /// Wrong usage, or the API refused.
 pub(crate) async fn create(args: CreateJobs) -> anyhow::Result<ExitCode> {
     let client = Client::new(&args.api)?;
-    let patience = Patience { limit: Duration::from_secs(args.patience_s.into()) };
+    let patience = Patience { limit: args.patience() };
     let defaults = Defaults::of(&args.fields)?;
     if let Some(file) = &args.file {
         let feed = feed::Feed { client, patience, defaults, concurrency: args.concurrency.into(), strict: args.strict };
@@ -72,6 +71,7 @@ pub(crate) async fn attempts(args: &GetJob) -> anyhow::Result<ExitCode> {
     let columns = [
         ("attempt", "attemptNumber"),
         ("status", "status"),
+        ("state", "state"),
         ("attempted", "attemptedAt"),
         ("ms", "durationMillis"),
         ("code", "responseCode"),

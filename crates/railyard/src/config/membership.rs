@@ -80,13 +80,13 @@ pub(crate) struct Reaper {
 
 impl Default for Reaper {
     fn default() -> Self {
-        Self { interval_s: 60, zombie_after_s: 120, zombies_max: 3 }
+        Self { interval_s: 1, zombie_after_s: 120, zombies_max: 3 }
     }
 }
 
 impl Reaper {
     pub(super) fn check(&self, problems: &mut Problems) {
-        problems.range("reaper.interval_s", &self.interval_s, 1..=3600);
+        problems.range("reaper.interval_s", &self.interval_s, 1..=60);
         problems.range("reaper.zombie_after_s", &self.zombie_after_s, 1..=86_400);
         problems.range("reaper.zombies_max", &self.zombies_max, 1..=100);
         if self.zombie_after_s <= TIMEOUT_S_MAX {

@@ -1,7 +1,8 @@
 //! What became of a file of jobs: a bar while it goes on (on a terminal), refused lines as they come, a summary.
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -12,6 +13,9 @@ use crate::output;
 /// Refused lines that are kept for the summary; all are counted and printed.
 const KEPT_MAX: usize = 1000;
 
+/// Where lines are kept, an outage is not one line a try.
+const SAY_AGAIN: Duration = Duration::from_secs(10);
+
 /// The counts.
 pub(super) struct Report {
     bar: ProgressBar,
@@ -20,6 +24,8 @@ pub(super) struct Report {
     existing: u64,
     refused: u64,
     kept: Vec<Refused>,
+    /// When it was last said that the command waits.
+    said: Arc<Mutex<Option<Instant>>>,
 }
 
 /// A line that made no job.
@@ -40,7 +46,7 @@ impl Report {
             "{spinner} {msg}  {elapsed_precise}"
         };
         bar.set_style(ProgressStyle::with_template(template).expect("the templates are ours and are well formed"));
-        Self { bar, began: Instant::now(), created: 0, existing: 0, refused: 0, kept: Vec::new() }
+        Self { bar, began: Instant::now(), created: 0, existing: 0, refused: 0, kept: Vec::new(), said: Arc::default() }
     }
 
     /// So much of the file was read.
@@ -48,14 +54,17 @@ impl Report {
         self.bar.set_position(bytes);
     }
 
-    /// Says why the command waits. On a terminal it stands beside the bar, else it is a line.
+    /// Says why the command waits. On a terminal it stands beside the bar, else it is a line now and then.
     pub(super) fn waiting(&self) -> impl Fn(&CallError) + Send + Sync + 'static {
-        let bar = self.bar.clone();
+        let (bar, said) = (self.bar.clone(), Arc::clone(&self.said));
         move |error| {
-            if bar.is_hidden() {
+            if !bar.is_hidden() {
+                return bar.set_message(format!("waiting: {error}"));
+            }
+            let mut said = said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if said.is_none_or(|at| at.elapsed() > SAY_AGAIN) {
+                *said = Some(Instant::now());
                 eprintln!("waiting: {error}");
-            } else {
-                bar.set_message(format!("waiting: {error}"));
             }
         }
     }
