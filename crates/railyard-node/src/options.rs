@@ -30,7 +30,7 @@ pub struct NodeOptions {
     pub idle_group: Duration,
     /// Time between a call's own deadline and the moment when others may give it up.
     pub slack: Duration,
-    /// How often in-flight rows are compared with what is live here.
+    /// How often S2's rule by age is applied. What this node owns is looked at every second whatever this says.
     pub reaper_interval: Duration,
     /// S2's age after which a row that no living node owns is healed.
     pub zombie_after: Duration,
@@ -61,7 +61,7 @@ impl NodeOptions {
             resident_groups: 20_000,
             idle_group: Duration::from_secs(10),
             slack: Duration::from_secs(5),
-            reaper_interval: Duration::from_secs(1),
+            reaper_interval: Duration::from_secs(60),
             zombie_after: Duration::from_secs(120),
             zombies_max: 3,
             cache_ttl: Duration::from_secs(5),

@@ -83,6 +83,9 @@ WHERE l.owner = $1 AND l.epoch = f.epoch";
 
 const FENCE: &str = "SELECT 1 FROM node WHERE node_id = $1 AND lease_until > clock_timestamp() FOR KEY SHARE";
 
+/// A hundred years.
+const ZOMBIE_MS_MAX: i64 = 100 * 366 * 86_400_000;
+
 /// How to heal.
 #[derive(Clone, Copy, Debug)]
 pub struct HealRules {
@@ -142,7 +145,8 @@ impl Store {
             return Ok(Vec::new());
         }
         let lease_ms = i64::try_from(rules.lease.as_millis()).unwrap_or(i64::MAX);
-        let zombie_ms = i64::try_from(rules.zombie_after.as_millis()).unwrap_or(i64::MAX);
+        // An interval of more than a century would leave PostgreSQL's range.
+        let zombie_ms = i64::try_from(rules.zombie_after.as_millis()).unwrap_or(i64::MAX).min(ZOMBIE_MS_MAX);
         let zombies_max = i32::try_from(rules.zombies_max).unwrap_or(i32::MAX);
         let rows = conn.query(&statement, &[&me.0, &orphans, &lease_ms, &zombies_max, &zombie_ms]).await?;
         conn.batch_execute("COMMIT").await?;

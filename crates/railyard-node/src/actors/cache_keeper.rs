@@ -156,6 +156,7 @@ fn credential(looked: Looked) -> Option<Credential> {
         Looked::Deleted => Credential::Deleted,
         Looked::Unknown => return None,
         Looked::Closed(error) => Credential::Unavailable(error.to_string()),
+        Looked::Unreadable { detail } => Credential::Unavailable(detail),
     })
 }
 

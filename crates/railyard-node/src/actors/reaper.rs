@@ -1,8 +1,9 @@
 //! Reaper: in-flight rows that no live call will ever settle.
 //!
-//! Owns nothing. Every second it compares the in-flight rows of our own epochs with the attempts that are live in this
+//! Owns nothing. At least every second it compares the in-flight rows of our own epochs with the attempts that are live in this
 //! process: one that was provably never called is settled NOT_STARTED; one that nobody knows is in doubt, and healed
-//! with those of dead nodes once its deadline has passed. If it dies, the next one sees the same rows.
+//! with those of dead nodes once its deadline has passed. S2's rule by age, for rows that nobody owns at all, is applied
+//! once an interval. If it dies, the next one sees the same rows.
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use railyard_core::attempt::AttemptState;
@@ -14,10 +15,14 @@ use railyard_store::heal::{HealRules, OwnInFlight};
 use railyard_store::work::{Batch, Ended};
 use serde::Serialize;
 use std::time::Duration;
+use tokio::time::Instant;
 
 use super::settler::answer;
 use crate::attempts::Stage;
 use crate::context::Context;
+
+/// Rows of our own partitions wait no longer than this past their deadline.
+const ROUND_EVERY: Duration = Duration::from_secs(1);
 
 /// What it is told.
 pub(crate) enum Msg {
@@ -43,6 +48,8 @@ pub(crate) struct Reaper;
 /// Its state.
 pub(crate) struct State {
     context: Context,
+    /// When the rule by age was last applied.
+    aged_at: Instant,
     seen: Observed,
 }
 
@@ -53,8 +60,8 @@ impl Actor for Reaper {
 
     async fn pre_start(&self, myself: ActorRef<Msg>, context: Context) -> Result<State, ActorProcessingErr> {
         context.actors.reaper.set(myself.clone());
-        myself.send_after(context.options.reaper_interval, || Msg::Tick);
-        Ok(State { context, seen: Observed::default() })
+        myself.send_after(context.options.reaper_interval.min(ROUND_EVERY), || Msg::Tick);
+        Ok(State { context, aged_at: Instant::now(), seen: Observed::default() })
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
@@ -64,7 +71,7 @@ impl Actor for Reaper {
                     state.seen.failures += 1;
                     state.context.trouble("reaper", &error);
                 }
-                myself.send_after(state.context.options.reaper_interval, || Msg::Tick);
+                myself.send_after(state.context.options.reaper_interval.min(ROUND_EVERY), || Msg::Tick);
             }
             Msg::Observe(reply) => answer(reply, state.seen.clone()),
         }
@@ -109,9 +116,13 @@ impl State {
 
     async fn heal(&mut self, node: railyard_core::NodeId, orphans: &[AttemptId]) -> Result<(), StoreError> {
         let options = &self.context.options;
-        let rules =
-            HealRules { lease: options.lease, zombies_max: options.zombies_max, zombie_after: options.zombie_after };
+        let aged = self.aged_at.elapsed() >= options.reaper_interval;
+        let zombie_after = if aged { options.zombie_after } else { Duration::MAX };
+        let rules = HealRules { lease: options.lease, zombies_max: options.zombies_max, zombie_after };
         let healed = self.context.store.heal(node, orphans, rules).await?;
+        if aged {
+            self.aged_at = Instant::now();
+        }
         if healed.is_empty() {
             return Ok(());
         }
