@@ -185,8 +185,10 @@ async fn trap_listen_connection_is_half_open() {
     }
     assert!(slowest < POLL + MARGIN, "{slowest:?}");
     // The next connection is a new one, and marked as well: let it through.
-    eventually(SOON, "the silence is noticed", || async { proxy.counters().connections > 0 && listening_anew(&node).await })
-        .await;
+    eventually(SOON, "the silence is noticed", || async {
+        proxy.counters().connections > 0 && listening_anew(&node).await
+    })
+    .await;
     proxy.set_marked(Mode::Pass);
     eventually(SOON, "it listens again", || async { seen(&node, "listener", "connections").await >= 2 }).await;
     node.stop(SOON).await;

@@ -7,7 +7,9 @@
 mod database;
 mod hand;
 mod hooks;
+mod late;
 mod lease;
+mod outage;
 mod producer;
 mod record;
 mod s2_claim;

@@ -78,7 +78,12 @@ impl Record {
         for repeated in railyard_testkit::verify::resent_after_acceptance(receipts) {
             for pair in repeated.receipts.windows(2) {
                 if pair[0].accepted() && !self.explains(&pair[0]) {
-                    offences.push(format!("{} although {:?} ({:?})", pair[1].line(), self.of(&pair[0]), pair[0].line()));
+                    offences.push(format!(
+                        "{} although {:?} ({:?})",
+                        pair[1].line(),
+                        self.of(&pair[0]),
+                        pair[0].line()
+                    ));
                 }
             }
         }
