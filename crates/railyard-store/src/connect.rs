@@ -197,8 +197,9 @@ fn client_config(config: &StoreConfig, name: &str, custom_plans: bool) -> Result
     let mut client: tokio_postgres::Config = config.url.parse().map_err(|error: tokio_postgres::Error| {
         StoreError::Invalid { field: "database.url".to_owned(), detail: error.to_string(), ordinal: 1 }
     })?;
+    // No JIT: over a month of partitions the planner thinks every look is dear, and compiles it for longer than it runs.
     let mut options = format!(
-        "-c role={RUNTIME_ROLE} -c timezone=UTC -c statement_timeout={} -c lock_timeout={} \
+        "-c role={RUNTIME_ROLE} -c timezone=UTC -c jit=off -c statement_timeout={} -c lock_timeout={} \
          -c idle_in_transaction_session_timeout={}",
         config.statement_timeout.as_millis(),
         config.lock_timeout.as_millis(),
