@@ -3,6 +3,7 @@
 mod admin;
 mod auth;
 mod credentials;
+mod faults;
 mod jobs;
 mod kit;
 mod observe;

@@ -88,7 +88,7 @@ pub(super) fn token(role: Role, name: &str) -> Token {
     Token::new(&format!("{name}'s"), role, &hex::encode(Sha256::digest(name.as_bytes()))).unwrap()
 }
 
-fn tokens() -> Vec<Token> {
+pub(super) fn tokens() -> Vec<Token> {
     vec![token(Role::Producer, "producer"), token(Role::Viewer, "viewer"), token(Role::Admin, ADMIN)]
 }
 
@@ -114,8 +114,15 @@ impl Api {
     }
 
     pub(super) async fn with(auth: Auth, options: ApiOptions) -> Self {
+        Self::over(auth, options, |_| {}).await
+    }
+
+    /// With another way to the database.
+    pub(super) async fn over(auth: Auth, options: ApiOptions, change: impl FnOnce(&mut StoreConfig)) -> Self {
         let db = database().await;
-        let store = Store::new(StoreConfig::at(db.url())).unwrap();
+        let mut config = StoreConfig::at(db.url());
+        change(&mut config);
+        let store = Store::new(config).unwrap();
         let node = Arc::new(FakeNode::default());
         let view: Arc<dyn NodeView> = node.clone();
         let state = ApiState::new(store, keys(), view, auth, Registry::new(), options).unwrap();
