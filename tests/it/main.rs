@@ -4,6 +4,7 @@
 //! (`s2_09_…`) or the trap it stands for; tests/README.md lists both.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod api;
 mod database;
 mod hand;
 mod hooks;
@@ -14,13 +15,18 @@ mod producer;
 mod record;
 mod s2_claim;
 mod s2_enqueue;
+mod s2_late;
 mod s2_migrate;
+mod s2_reaper;
 mod s2_retry;
 mod s3_answers;
 mod s3_breaker;
 mod s3_credentials;
 mod s3_deadlines;
 mod s3_guard;
+mod s3_idempotency;
+mod s3_payload;
 mod s3_signing;
 mod smoke;
+mod tidy;
 mod world;
