@@ -37,10 +37,7 @@ impl World {
     /// A fresh copy of a migrated database.
     pub(crate) async fn new() -> Self {
         log();
-        let db = TestDb::from_template(&railyard_store::migrate::fingerprint(), |url| async move {
-            railyard_store::migrate::migrate(&url).await.unwrap();
-        })
-        .await;
+        let db = database().await;
         let url = db.url().to_owned();
         Self::at(db, &url).await
     }
@@ -82,6 +79,14 @@ impl World {
     {
         self.sql.query_one(sql, &[]).await.unwrap().get(0)
     }
+}
+
+/// A fresh copy of a migrated database and nothing in it.
+pub(crate) async fn database() -> TestDb {
+    TestDb::from_template(&railyard_store::migrate::fingerprint(), |url| async move {
+        railyard_store::migrate::migrate(&url).await.unwrap();
+    })
+    .await
 }
 
 /// What the node says is part of a failed test's output.
