@@ -49,4 +49,10 @@ impl<M: Message> Handle<M> {
             Ok(ractor::rpc::CallResult::Timeout | ractor::rpc::CallResult::SenderError) | Err(_) => None,
         }
     }
+
+    /// The actor itself, for tests that kill it.
+    #[cfg(test)]
+    pub(crate) fn actor(&self) -> Option<Arc<ActorRef<M>>> {
+        self.slot.load_full()
+    }
 }

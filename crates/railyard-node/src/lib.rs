@@ -28,6 +28,8 @@ mod options;
 mod probes;
 mod runtime;
 mod stopping;
+#[cfg(test)]
+mod tests;
 mod trouble;
 
 pub use node::Node;

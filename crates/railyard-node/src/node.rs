@@ -28,7 +28,7 @@ const OBSERVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A running node. Dropping it stops nothing in good order: call [`Node::stop`].
 pub struct Node {
-    context: Context,
+    pub(crate) context: Context,
     root: ActorRef<root::Msg>,
 }
 

@@ -67,6 +67,8 @@ pub(crate) struct Taken {
     pub(crate) taken: usize,
     /// Lanes whose endpoint has no room: look behind them.
     pub(crate) refused: usize,
+    /// Lanes with nothing at their head: their hints are being taken away, look behind them.
+    pub(crate) empty: usize,
 }
 
 /// Its observable state.
@@ -182,6 +184,11 @@ impl State {
                 continue;
             }
             let Some(endpoint) = hint.endpoint.clone() else {
+                taken.empty += 1;
+                if let Lane::Group(group) = &hint.lane {
+                    // Should the bound ever be wrong, this is where it would show: the next look starts from the first.
+                    self.context.probes.forget(group);
+                }
                 self.context.actors.poller.cast(poller::Msg::Tidy(hint.lane));
                 continue;
             };

@@ -9,6 +9,7 @@
 //! unsent; any other is in doubt, and both are told apart by the in-flight row and [`crate::attempts`].
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use railyard_core::attempt::AttemptState;
 use railyard_core::group::{Effect, Event, GroupState};
 use railyard_core::settlement::{EndStatus, Next, settle};
 use railyard_core::{AttemptId, CallOutcome, ErrorCode, Lane, Message, NodeId, SequenceId, Settlement};
@@ -128,6 +129,7 @@ impl State {
     }
 
     async fn call(&self, work: &mut Work, message: Message) -> Event {
+        self.context.metrics.attempts.with_label_values(&[AttemptState::Dispatching.as_str()]).inc();
         let Some((node, since)) = work.begun else { return Event::CallLost };
         let renewed = work.place.as_mut().map_or(Ok(()), Place::renew);
         let (outcome, latency, ended_at) = match renewed {
@@ -195,7 +197,7 @@ impl State {
     }
 
     async fn settle(&self, work: &mut Work, settlement: Settlement) -> Event {
-        self.context.metrics.attempts.with_label_values(&[settlement.state.as_str()]).inc();
+        let state = settlement.state;
         let goes_on = self.goes_on(work, &settlement);
         let (request, guard) = match goes_on {
             true => {
@@ -209,6 +211,9 @@ impl State {
         let Some(SettleAnswer { settled, next }) = asked else { return Event::SettleFailed };
         if let Some(guard) = work.attempt.take() {
             guard.done();
+        }
+        if let Settled::Applied { .. } = settled {
+            self.context.metrics.attempts.with_label_values(&[state.as_str()]).inc();
         }
         self.keep_probe(work, &settled);
         match (next, guard) {

@@ -151,12 +151,12 @@ impl State {
             .actors
             .buffer
             .ask(|reply| global_buffer::Msg::Offer(found.hints, credits, reply), BUFFER_TIMEOUT);
-        let Some(Taken { taken, refused }) = offered.await else { return Ok(None) };
+        let Some(Taken { taken, refused, empty }) = offered.await else { return Ok(None) };
         Ok(match found.next_page {
             // Something went to work and more is behind it: the same page again, without what is busy now.
             Some(_) if taken > 0 => Some(after),
-            // All of it stands before full endpoints: look behind it.
-            Some(next) if refused > 0 => Some(Some(next)),
+            // None of it could go to work: look behind it.
+            Some(next) if refused + empty > 0 => Some(Some(next)),
             Some(_) | None => None,
         })
     }

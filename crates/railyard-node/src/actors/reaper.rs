@@ -12,7 +12,7 @@ use railyard_core::{AttemptId, ErrorCode, Lane, Settlement};
 use railyard_store::StoreError;
 use railyard_store::clock::boottime;
 use railyard_store::heal::{HealRules, OwnInFlight};
-use railyard_store::work::{Batch, Ended};
+use railyard_store::work::{Batch, Ended, Settled};
 use serde::Serialize;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -104,9 +104,12 @@ impl State {
         let attempts: Vec<AttemptId> = rows.iter().map(|row| row.attempt_id).collect();
         let settle = rows.into_iter().map(|row| Ended { settlement: never_sent(row), ended_at: boottime() }).collect();
         let batch = Batch { settle, begin: Vec::new(), slack: Duration::ZERO };
-        self.context.store.settle(&batch).await.map_err(|failed| failed.error)?;
+        let done = self.context.store.settle(&batch).await.map_err(|failed| failed.error)?;
         for attempt in &attempts {
             self.context.attempts.forget(*attempt);
+            if let Some(Settled::Applied { .. }) = done.settled.get(attempt) {
+                self.context.metrics.attempts.with_label_values(&[AttemptState::NotStarted.as_str()]).inc();
+            }
         }
         tracing::info!(attempts = attempts.len(), "begins whose commit was lost: taken back, nothing had been sent");
         self.seen.never_sent += u64::try_from(attempts.len()).unwrap_or(0);
@@ -131,7 +134,8 @@ impl State {
                 self.context.probes.forget(group);
             }
             self.context.metrics.reaper_requeues.inc();
-            self.context.metrics.attempts.with_label_values(&[AttemptState::ZombieRequeue.as_str()]).inc();
+            let state = if one.failed { AttemptState::Failed } else { AttemptState::ZombieRequeue };
+            self.context.metrics.attempts.with_label_values(&[state.as_str()]).inc();
             self.seen.healed += 1;
             self.seen.held += u64::from(one.held);
             tracing::warn!(
