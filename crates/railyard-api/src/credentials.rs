@@ -1,6 +1,6 @@
 //! `/api/admin/dispatch/credentials`: secrets go in and never come out.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
@@ -17,7 +17,7 @@ use crate::auth::{Caller, Decide, Read};
 use crate::body::JsonBody;
 use crate::fields::Fields;
 use crate::problem::Problem;
-use crate::query::Asked;
+use crate::query::{Asked, Named};
 use crate::state::ApiState;
 
 const ROOT: &str = "/api/admin/dispatch/credentials";
@@ -108,7 +108,7 @@ async fn list(_: Caller<Read>, State(state): State<ApiState>) -> Result<Json<Lis
 async fn read(
     _: Caller<Read>,
     State(state): State<ApiState>,
-    Path(id): Path<String>,
+    Named(id): Named,
 ) -> Result<Json<CredentialsView>, Problem> {
     let row = credentials::get(state.store(), credentials_id(&id)?).await?.ok_or_else(unknown)?;
     Ok(Json(CredentialsView::of(row)))
@@ -124,7 +124,7 @@ struct Forced {
 async fn delete(
     caller: Caller<Decide>,
     State(state): State<ApiState>,
-    Path(id): Path<String>,
+    Named(id): Named,
     Asked(Forced { force }): Asked<Forced>,
 ) -> Result<StatusCode, Problem> {
     match credentials::delete(state.store(), credentials_id(&id)?, force, &caller.name).await? {

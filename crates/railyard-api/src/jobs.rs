@@ -3,7 +3,7 @@
 mod request;
 mod view;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -14,12 +14,13 @@ use railyard_core::job::NewJob;
 use railyard_store::jobs::{self, Created};
 use railyard_store::{Store, StoreError};
 use serde::Deserialize;
+use serde_json::json;
 use uuid::Uuid;
 
 use crate::auth::{Caller, Produce, ReadJobs};
 use crate::body::JsonBody;
 use crate::problem::Problem;
-use crate::query::Asked;
+use crate::query::{Asked, Named};
 use crate::state::ApiState;
 
 use view::{AttemptView, JobView};
@@ -54,8 +55,12 @@ async fn create(
     }
     if !made.created {
         state.inner.metrics.job("repeated");
-        let first = found(state.store(), made.outbox_id).await?;
-        return Ok((StatusCode::OK, Json(JobView::of(&first))).into_response());
+        // Keys are kept longer than jobs: of a job whose day was dropped, the id is all that is left.
+        let view = match jobs::get(state.store(), made.outbox_id).await? {
+            Some(first) => Json(JobView::of(&first)).into_response(),
+            None => Json(json!({ "id": made.outbox_id })).into_response(),
+        };
+        return Ok((StatusCode::OK, view).into_response());
     }
     state.inner.metrics.job("created");
     if job.scheduled_for.is_none_or(|at| at <= made.created_at) {
@@ -78,11 +83,7 @@ async fn enqueue(store: &Store, job: &NewJob) -> Result<Created, Problem> {
     }
 }
 
-async fn read(
-    _: Caller<ReadJobs>,
-    State(state): State<ApiState>,
-    Path(id): Path<String>,
-) -> Result<Json<JobView>, Problem> {
+async fn read(_: Caller<ReadJobs>, State(state): State<ApiState>, Named(id): Named) -> Result<Json<JobView>, Problem> {
     let row = found(state.store(), job_id(&id)?).await?;
     Ok(Json(JobView::of(&row).with_payload(&row)))
 }
@@ -98,7 +99,7 @@ struct After {
 async fn attempts(
     _: Caller<ReadJobs>,
     State(state): State<ApiState>,
-    Path(id): Path<String>,
+    Named(id): Named,
     Asked(After { after }): Asked<After>,
 ) -> Result<Json<Vec<AttemptView>>, Problem> {
     let id = job_id(&id)?;

@@ -1,7 +1,7 @@
 //! HTTP in: jobs, credentials, decisions about groups and rails, metrics, health.
 //!
-//! A request passes, in this order: a free place ([`limits`]), who it is ([`auth`]), its body ([`body`]: type, size,
-//! every wrong field named at once), one call of the store, an answer. Errors are problem documents ([`problem`]).
+//! A request passes, in this order: a free place (`limits`), who it is ([`auth`]), its body (`body`: type, size,
+//! every wrong field named at once), one call of the store, an answer. Errors are problem documents ([`Problem`]).
 //! Nothing here is truth: a handler that dies in the middle leaves a transaction that the database rolls back, or a
 //! commit whose answer was lost, which the same request with the same idempotency key finds.
 //!

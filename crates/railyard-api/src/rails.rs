@@ -1,6 +1,6 @@
 //! `/admin/rails`: which there are, and the switch of each.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use railyard_core::CredentialsId;
@@ -14,6 +14,7 @@ use crate::auth::{Caller, Decide, Read};
 use crate::body::JsonBody;
 use crate::groups::reason_alone;
 use crate::problem::Problem;
+use crate::query::Named;
 use crate::state::ApiState;
 
 pub(crate) fn routes() -> Router<ApiState> {
@@ -77,7 +78,7 @@ struct Paused {
 async fn pause(
     caller: Caller<Decide>,
     State(state): State<ApiState>,
-    Path(rail): Path<String>,
+    Named(rail): Named,
     body: JsonBody,
 ) -> Result<Json<Paused>, Problem> {
     switch(&state, &rail, true, &caller.name, &body.bytes).await
@@ -86,7 +87,7 @@ async fn pause(
 async fn resume(
     caller: Caller<Decide>,
     State(state): State<ApiState>,
-    Path(rail): Path<String>,
+    Named(rail): Named,
     body: JsonBody,
 ) -> Result<Json<Paused>, Problem> {
     switch(&state, &rail, false, &caller.name, &body.bytes).await

@@ -6,9 +6,13 @@
 //! finds all work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use railyard_store::{Store, jobs};
 use tokio::sync::Mutex;
+
+/// The job is committed: its answer waits no longer than this for what only saves the poll's time.
+const TELL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Commits, and how many of them have been told about.
 #[derive(Default)]
@@ -20,6 +24,12 @@ pub(crate) struct Wakes {
 impl Wakes {
     /// Tells the other nodes that work was committed before this call.
     pub(crate) async fn tell(&self, store: &Store) {
+        if tokio::time::timeout(TELL_TIMEOUT, self.tell_in_turn(store)).await.is_err() {
+            tracing::debug!("no wake-up was sent in time; the poll finds the work");
+        }
+    }
+
+    async fn tell_in_turn(&self, store: &Store) {
         let mine = self.committed.fetch_add(1, Ordering::SeqCst) + 1;
         let mut told = self.told.lock().await;
         if *told >= mine {

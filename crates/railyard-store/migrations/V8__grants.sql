@@ -20,7 +20,9 @@ GRANT SELECT, INSERT ON dispatch_job, dispatch_job_metadata, dispatch_job_outcom
   TO railyard_runtime;
 GRANT SELECT ON payment_outbox_attempts, dispatch_job_headers, partitioned_table TO railyard_runtime;
 GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_key, participant_outbox_sequences, payment_outbox_pending, scheduled_job,
-  ready_group, group_hold, in_flight, rail, rail_switch, dispatch_credentials, node, partition_lease TO railyard_runtime;
+  ready_group, group_hold, in_flight, rail_switch, dispatch_credentials, node, partition_lease TO railyard_runtime;
+-- No DELETE: begin joins each message's rail, and one without would be taken from pending into nowhere.
+GRANT SELECT, INSERT, UPDATE ON rail TO railyard_runtime;
 GRANT EXECUTE ON FUNCTION uuid7(timestamptz), uuid7_floor(timestamptz), partition_of(text), partition_of_id(uuid),
   endpoint_of(text), create_day_partitions(date, integer), drop_day_partitions(text, date), enqueue_outbox(outbox_item[]),
   settle_late(uuid, uuid, integer, text, timestamptz, integer, integer, bytea, boolean, text, text, text, text)

@@ -80,7 +80,11 @@ async fn a_decision_needs_a_reason_and_a_group_that_exists() {
     }
     assert_eq!(api.get("/admin/groups/nobody").await.status, StatusCode::NOT_FOUND);
     assert_eq!(api.post("/admin/groups/nobody/skip", &json!({"reason": "r"})).await.status, StatusCode::CONFLICT);
-    assert_eq!(api.get("/admin/groups/a%00b").await.status, StatusCode::NOT_FOUND);
+    for name in ["a%00b", "a%ff", &"x".repeat(513)] {
+        let answer = api.get(&format!("/admin/groups/{name}")).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{name}");
+        assert_eq!(answer.headers["content-type"], "application/problem+json");
+    }
 }
 
 #[tokio::test]

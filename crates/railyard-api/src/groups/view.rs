@@ -1,0 +1,121 @@
+//! Groups as JSON.
+
+use railyard_core::hold::HoldKind;
+use railyard_core::timestamp::utc_millis;
+use railyard_core::{NodeId, OutboxId, ParticipantId, SequenceId};
+use railyard_store::holds::{GroupRow, HeadRow, Hold, InFlightRow};
+use serde::Serialize;
+
+/// A group as it stands.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct GroupView {
+    group_id: ParticipantId,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    single: bool,
+    state: &'static str,
+    depth: u64,
+    partition: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head: Option<HeadView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_flight: Option<InFlightView>,
+    holds: Vec<HoldView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_sequence: Option<SequenceId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner_node_id: Option<NodeId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner_name: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HeadView {
+    job_id: OutboxId,
+    sequence: SequenceId,
+    rail_type: String,
+    attempt_count: u32,
+    failures: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_attempt_at: Option<String>,
+    created_at: String,
+    age_seconds: f64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct InFlightView {
+    job_id: OutboxId,
+    sequence: SequenceId,
+    attempt_id: String,
+    attempt_number: u32,
+    claimed_at: String,
+    call_deadline: String,
+    node_id: NodeId,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HoldView {
+    kind: HoldKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job_id: Option<OutboxId>,
+    reason: String,
+    actor: String,
+    since: String,
+}
+
+impl From<GroupRow> for GroupView {
+    fn from(row: GroupRow) -> Self {
+        Self {
+            group_id: row.group,
+            single: row.single,
+            state: row.state.as_str(),
+            depth: row.depth,
+            partition: row.partition.0,
+            head: row.head.map(HeadView::from),
+            in_flight: row.in_flight.map(InFlightView::from),
+            holds: row.holds.into_iter().map(HoldView::from).collect(),
+            next_sequence: row.next_sequence,
+            owner_node_id: row.owner,
+            owner_name: row.owner_name,
+        }
+    }
+}
+
+impl From<HeadRow> for HeadView {
+    fn from(row: HeadRow) -> Self {
+        Self {
+            job_id: row.outbox_id,
+            sequence: row.sequence_id,
+            rail_type: row.rail_type,
+            attempt_count: row.attempt_count,
+            failures: row.failures,
+            next_attempt_at: row.next_attempt_at.map(utc_millis),
+            created_at: utc_millis(row.created_at),
+            age_seconds: row.age_s,
+        }
+    }
+}
+
+impl From<InFlightRow> for InFlightView {
+    fn from(row: InFlightRow) -> Self {
+        Self {
+            job_id: row.outbox_id,
+            sequence: row.sequence_id,
+            attempt_id: row.attempt_id.to_string(),
+            attempt_number: row.attempt_no,
+            claimed_at: utc_millis(row.claimed_at),
+            call_deadline: utc_millis(row.call_deadline),
+            node_id: row.node_id,
+        }
+    }
+}
+
+impl From<Hold> for HoldView {
+    fn from(row: Hold) -> Self {
+        let since = utc_millis(row.since);
+        Self { kind: row.kind, job_id: row.outbox_id, reason: row.reason, actor: row.actor, since }
+    }
+}
