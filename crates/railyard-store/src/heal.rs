@@ -73,7 +73,7 @@ WITH doomed AS (
   ON CONFLICT (participant_id) DO UPDATE
     SET due_at = CASE WHEN r.due_at = 'infinity' THEN r.due_at ELSE excluded.due_at END
 )
-SELECT attempt_id, outbox_id, participant_id, holds FROM decided";
+SELECT attempt_id, outbox_id, participant_id, holds, spent AND NOT holds AS failed FROM decided";
 
 /// In-flight rows of this node's own epochs, to be compared with what it has in memory.
 const OWN: &str = "
@@ -112,8 +112,10 @@ pub struct Healed {
     pub outbox_id: OutboxId,
     /// Whose turn.
     pub lane: Lane,
-    /// The lane is held in doubt; else it is tried again.
+    /// The lane is held in doubt; else it is tried again, unless it failed.
     pub held: bool,
+    /// It was the last that the message may have: on record as FAILED, and the message has ended.
+    pub failed: bool,
 }
 
 /// An in-flight row of this node's own.
@@ -154,7 +156,8 @@ impl Store {
             .iter()
             .map(|row| {
                 let (attempt_id, outbox_id, lane) = ids(row)?;
-                Ok(Healed { attempt_id, outbox_id, lane, held: row.try_get("holds")? })
+                let (held, failed) = (row.try_get("holds")?, row.try_get("failed")?);
+                Ok(Healed { attempt_id, outbox_id, lane, held, failed })
             })
             .collect::<Result<_, StoreError>>()?;
         conn.ok();
