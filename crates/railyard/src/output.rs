@@ -70,7 +70,7 @@ fn at<'a>(item: &'a Value, path: &str) -> &'a Value {
 
 fn table(headings: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(headings.iter().copied());
     table
 }
