@@ -33,4 +33,6 @@ mod s3_secrets;
 mod s3_signing;
 mod smoke;
 mod tidy;
+mod trap_attempts;
+mod trap_order;
 mod world;

@@ -22,6 +22,7 @@ pub(crate) struct Item {
     max_attempts: Option<i32>,
     retry: Option<&'static str>,
     timeout_ms: Option<i32>,
+    scheduled_in_ms: Option<i32>,
 }
 
 impl Item {
@@ -39,6 +40,7 @@ impl Item {
             max_attempts: None,
             retry: None,
             timeout_ms: None,
+            scheduled_in_ms: None,
         }
     }
 
@@ -57,6 +59,10 @@ impl Item {
         self
     }
 
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.payload
+    }
+
     pub(crate) fn max_attempts(mut self, n: i32) -> Self {
         self.max_attempts = Some(n);
         self
@@ -72,13 +78,20 @@ impl Item {
         self
     }
 
+    /// Due so much after its transaction began.
+    pub(crate) fn scheduled_in_ms(mut self, scheduled_in_ms: i32) -> Self {
+        self.scheduled_in_ms = Some(scheduled_in_ms);
+        self
+    }
+
     /// Enqueues on the caller's connection, inside its transaction if one is open. Returns the id.
     pub(crate) async fn by(&self, sql: &impl GenericClient) -> Result<Uuid, Error> {
         let row = sql
             .query_one(
                 "SELECT enqueue_payment_outbox(p_instruction_id => $1, p_participant_id => $2, p_idempotency_key => $1,
                    p_rail_type => $3, p_payload => $4, p_target_url => $5, p_credentials_id => $6, p_mode => $7,
-                   p_max_attempts => $8, p_retry_strategy => $9, p_timeout_ms => $10)",
+                   p_max_attempts => $8, p_retry_strategy => $9, p_timeout_ms => $10,
+                   p_scheduled_for => now() + $11::integer * interval '1 ms')",
                 &[
                     &self.key,
                     &self.group,
@@ -90,6 +103,7 @@ impl Item {
                     &self.max_attempts,
                     &self.retry,
                     &self.timeout_ms,
+                    &self.scheduled_in_ms,
                 ],
             )
             .await?;

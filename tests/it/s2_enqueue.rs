@@ -153,6 +153,43 @@ async fn s2_03_a_repeat_after_delivery_is_no_new_message() {
     node.stop(SOON).await;
 }
 
+/// While the first's transaction is open, a second with the same key waits: it gets the first's id after the commit, and
+/// becomes the first after a rollback. Whoever does not want to wait sets a lock timeout, and burns no number.
+#[tokio::test]
+async fn trap_a_second_producer_waits_for_the_first() {
+    let world = World::new().await;
+    for commit in [true, false] {
+        let (group, key) = (format!("g-{commit}"), format!("k-{commit}"));
+        let mut first = world.db.connect().await;
+        let open = first.transaction().await.unwrap();
+        let first_id = Item::payment(&world, NOWHERE, &group, &key).by(&open).await.unwrap();
+
+        let hasty = world.db.connect().await;
+        hasty.batch_execute("SET lock_timeout = '50ms'").await.unwrap();
+        let error = Item::payment(&world, NOWHERE, &group, &key).by(&hasty).await.unwrap_err();
+        assert_eq!(sqlstate(&error), "55P03");
+
+        let second = world.db.connect().await;
+        let pid: i32 = second.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+        let item = Item::payment(&world, NOWHERE, &group, &key);
+        let mut waiting = JoinSet::new();
+        waiting.spawn(async move { item.by(&second).await.unwrap() });
+        eventually(SOON, "the second waits", || async {
+            let blocked = "SELECT cardinality(pg_blocking_pids($1)) > 0";
+            world.sql.query_one(blocked, &[&pid]).await.unwrap().get(0)
+        })
+        .await;
+        if commit {
+            open.commit().await.unwrap()
+        } else {
+            open.rollback().await.unwrap()
+        }
+        let second_id = waiting.join_all().await[0];
+        assert_eq!(first_id == second_id, commit);
+        assert_eq!(sequences(&world, &group).await, [1]);
+    }
+}
+
 /// The database itself refuses a second row of the same place or the same key, whoever writes it.
 #[tokio::test]
 async fn s2_04_the_database_refuses_doubles() {
