@@ -48,6 +48,8 @@ class Run:
             feeder.check()
         report = self.receiver.report()
         self.tell.progress(report["accepted"], self.messages, note)
+        if report["signature_failures"]:
+            raise Gone(f"the receiver found fault with a request: {report['samples'][0]}")
         if report["accepted"] != self.last[0]:
             self.last = (report["accepted"], time.monotonic())
         elif time.monotonic() - self.last[1] > STALLED_S:
@@ -64,6 +66,17 @@ class Run:
             pass
         self.killed_ms = self.installation.kill_node()
         self.in_flight_at_kill = record.in_flight(self.installation.database_url)
+
+    def through(self, installation):
+        """Kill, start again, wait. Gives what broke off the run, so that what there is can still be judged."""
+        try:
+            self.kill_half_way()
+            self.tell.say(f"kill -9: {self.in_flight_at_kill} calls were in flight, {self.last[0]} of {self.messages} delivered")
+            self.tell.say(installation.start_node())
+            self.finish()
+        except (Gone, TimeoutError) as error:
+            return [str(error)]
+        return []
 
     def finish(self):
         """Waits for the rest."""
@@ -90,17 +103,14 @@ def play(options, tell, processes, folder):
     run = Run(installation, Receiver(target), tell, len(feed))
     tell.step(f"{len(feed)} payments of {len(set(feed.values()))} debtors; kill -9 half-way")
     installation.start_feeding(FEED, target)
-    run.kill_half_way()
-    tell.say(f"kill -9: {run.in_flight_at_kill} calls were in flight, {run.last[0]} of {len(feed)} payments delivered")
-    tell.say(installation.start_node())
-    run.finish()
+    broken = run.through(installation)
     tell.step("The receiver's log against the database's record")
     installation.stop_feeding_side()
     with open(installation.receipts, encoding="utf-8") as log:
         receipts = [json.loads(line) for line in log]
     jobs = record.jobs(installation.database_url)
     report, problems = judge(feed, receipts, jobs, run.killed_ms, nodes=1)
-    return report, problems, run
+    return report, broken + problems, run
 
 
 def print_report(report, problems, run, seconds, tell):

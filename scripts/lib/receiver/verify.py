@@ -17,7 +17,7 @@ TRACEPARENT = re.compile(r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")
 ONCE = (
     "authorization", "x-flowcatalyst-timestamp", "x-flowcatalyst-signature", "webhook-id", "webhook-timestamp",
     "webhook-signature", "idempotency-key", "x-railyard-group", "x-railyard-sequence", "x-railyard-attempt",
-    "content-type", "user-agent", "traceparent", "host",
+    "content-type", "user-agent", "host",
 )
 
 
@@ -35,6 +35,8 @@ class Verifier:
         if missing:
             return missing
         head = {name: headers[name][0] for name in ONCE}
+        # The producer's trace context, where it gave one.
+        head["traceparent"] = ",".join(headers.get("traceparent", []))
         return [fault for fault in self._checks(head, body) if fault]
 
     def _checks(self, head, body):
@@ -43,7 +45,7 @@ class Verifier:
         yield self._standard_scheme(head["webhook-id"], head["webhook-timestamp"], head["webhook-signature"], body)
         yield None if head["webhook-id"] == head["idempotency-key"] else "webhook-id and idempotency-key differ"
         yield None if head["user-agent"].startswith("Railyard/") else "unknown user agent"
-        yield None if TRACEPARENT.match(head["traceparent"]) else "malformed traceparent"
+        yield None if not head["traceparent"] or TRACEPARENT.match(head["traceparent"]) else "malformed traceparent"
 
     def _source_scheme(self, timestamp, signature, body):
         if not TIMESTAMP.match(timestamp):

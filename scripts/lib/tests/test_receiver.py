@@ -58,6 +58,8 @@ class VerifierTest(unittest.TestCase):
         self.assertEqual(self.faults(**{"idempotency-key": "other"}), ["webhook-id and idempotency-key differ"])
         self.assertEqual(self.faults(**{"x-flowcatalyst-signature": ["a", "b"]}), ["x-flowcatalyst-signature is there 2 times"])
         self.assertIn("not of the form", self.faults(**{"x-flowcatalyst-timestamp": "2025-10-04T14:30:45Z"})[0])
+        self.assertEqual(self.faults(traceparent="00-1-2-3"), ["malformed traceparent"])
+        self.assertEqual(self.faults(traceparent=[]), [])
         self.assertIn("not fresh", self.faults(at=time.time() - 301)[0])
 
 
