@@ -8,6 +8,7 @@ mod api;
 mod database;
 mod hand;
 mod hooks;
+mod invariants;
 mod late;
 mod lease;
 mod outage;

@@ -49,6 +49,13 @@ impl Item {
         Self { rail: "webhook", ..Self::payment(world, url, group, key) }
     }
 
+    /// The same for another group, under another key.
+    pub(crate) fn of(mut self, group: &str, key: &str) -> Self {
+        group.clone_into(&mut self.group);
+        key.clone_into(&mut self.key);
+        self
+    }
+
     pub(crate) fn payload(mut self, payload: &[u8]) -> Self {
         self.payload = payload.to_vec();
         self

@@ -169,6 +169,9 @@ async fn s2_08_what_is_in_flight_is_nobody_elses() {
     let mut second = Hand::join(&world.store, LONG).await;
     assert!(second.owned().await.is_empty(), "owned partitions were taken from a living member");
     assert!(second.begin(&world.sql, "g").await.is_none());
+    Item::payment(&world, NOWHERE, "free", "three").by(&world.sql).await.unwrap();
+    assert!(second.begin(&world.sql, "free").await.is_none(), "begun in another's partition");
+    let stale = first.request(&world.sql, "free").await;
     assert!(second.heal(&[&begun]).await.is_empty());
 
     pass_lease(&world.sql, first.node).await;
@@ -184,6 +187,8 @@ async fn s2_08_what_is_in_flight_is_nobody_elses() {
     let again = second.begin(&world.sql, "g").await.unwrap();
     assert_eq!((again.outbox_id, again.attempt_no), (begun.outbox_id, 2));
     assert!(again.epoch > begun.epoch);
+    assert!(second.run(stale).await.unwrap().begun.is_empty(), "begun under an epoch that is over");
+    assert!(second.begin(&world.sql, "free").await.is_some());
 }
 
 /// The order in which messages came to the receiver, by their keys.
