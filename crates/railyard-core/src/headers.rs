@@ -3,10 +3,12 @@
 
 use crate::limits::{HEADERS_BYTES_MAX, HEADERS_MAX};
 
-/// Set by Railyard, or by the protocol, on every call.
+/// Set by Railyard, or by the protocol, on every call; or about the payload, of which the signature covers the bytes
+/// alone. The database holds the same list (`check_headers`).
 const RESERVED: &[&str] = &[
     "authorization",
     "connection",
+    "content-encoding",
     "content-length",
     "content-type",
     "expect",
@@ -16,6 +18,7 @@ const RESERVED: &[&str] = &[
     "keep-alive",
     "te",
     "traceparent",
+    "tracestate",
     "trailer",
     "transfer-encoding",
     "upgrade",
@@ -141,6 +144,8 @@ mod tests {
             "Expect",
             "User-Agent",
             "Traceparent",
+            "TraceState",
+            "Content-Encoding",
         ] {
             assert_eq!(errors(&[(name, "x")]), [HeaderError::Reserved(name.to_owned())]);
         }

@@ -79,7 +79,7 @@ BEGIN
       PERFORM refuse_item(p_ordinal, 'headers', format('%s has a control character in its value', v.key));
     ELSIF v.name ~ '^(x-flowcatalyst-|webhook-|x-railyard-|proxy-)'
        OR v.name IN ('authorization', 'host', 'content-length', 'content-type', 'content-encoding', 'transfer-encoding',
-                     'connection', 'keep-alive', 'te', 'trailer', 'upgrade', 'expect', 'user-agent',
+                     'connection', 'keep-alive', 'te', 'trailer', 'upgrade', 'expect', 'user-agent', 'http2-settings',
                      'idempotency-key', 'traceparent', 'tracestate') THEN
       PERFORM refuse_item(p_ordinal, 'headers', format('%s is reserved', v.key));
     END IF;
