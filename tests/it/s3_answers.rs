@@ -1,6 +1,6 @@
 //! S3-17 to S3-21, S3-26 to S3-29, S3-40: what each answer of a receiver comes to.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use railyard_core::ParticipantId;
@@ -144,7 +144,8 @@ async fn s3_26_a_deferral_waits_as_long_as_it_says_and_spends_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_27_retry_after_is_kept_and_spends_nothing() {
     let world = World::new().await;
-    let in_three = Timestamp::try_from(SystemTime::now()).unwrap() + jiff::SignedDuration::from_secs(3);
+    let now: Timestamp = world.one("SELECT clock_timestamp()").await;
+    let in_three = now + jiff::SignedDuration::from_secs(3);
     let date = in_three.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
     let rail = FakeRail::start().await.retry_after(429, "1").retry_after(503, "1").retry_after(429, &date).then_ok();
     let node = world.node().await;

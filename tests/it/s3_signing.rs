@@ -220,6 +220,30 @@ async fn s3_16_reserved_headers_are_refused_in_any_letters() {
     assert_eq!(world.one::<i64>("SELECT count(*) FROM dispatch_job").await, 0);
 }
 
+/// What the database refuses a producer in SQL and what the call refuses are the same names: a header that one of
+/// them takes and the other does not would be accepted and never sent.
+#[tokio::test]
+async fn s3_16_the_database_and_the_call_reserve_the_same_names() {
+    let world = World::new().await;
+    let names = "accept accept-charset accept-encoding accept-language age allow alt-svc authorization cache-control
+        connection content-disposition content-encoding content-language content-length content-location content-md5
+        content-range content-type cookie date dnt etag expect expires forwarded from host http2-settings if-match
+        if-modified-since if-none-match idempotency-key keep-alive last-modified link location max-forwards origin
+        pragma prefer proxy-authenticate proxy-authorization proxy-connection range referer retry-after server
+        set-cookie te traceparent tracestate trailer transfer-encoding upgrade upgrade-insecure-requests user-agent
+        vary via warning webhook-id webhook-signature webhook-timestamp www-authenticate x-custom x-flowcatalyst-a
+        x-flowcatalyst-signature x-flowcatalyst-timestamp x-forwarded-for x-railyard-attempt x-railyard-group
+        x-request-id";
+    for name in names.split_whitespace() {
+        for name in [name.to_owned(), name.to_ascii_uppercase()] {
+            let headers = serde_json::json!({ &name: "x" });
+            let by_database = world.sql.execute("SELECT check_headers(1, $1)", &[&headers]).await.is_err();
+            let by_call = railyard_core::headers::check(&[(name.clone(), "x".to_owned())]).is_err();
+            assert_eq!(by_database, by_call, "{name}");
+        }
+    }
+}
+
 /// Should such a header be in a job's row all the same, the job ends with the reason and nothing is sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_16_a_reserved_header_that_got_into_the_row_is_never_sent() {
