@@ -110,8 +110,13 @@ impl CallError {
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable(_) => true,
-            Self::Refused(problem) => matches!(problem.status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
+            Self::Refused(problem) => matches!(problem.status, 408 | 425 | 429 | 502 | 503 | 504),
         }
+    }
+
+    /// Whether the API failed by itself. It may pass, and it may be this one request that brings it about.
+    pub(crate) fn is_fault(&self) -> bool {
+        matches!(self, Self::Refused(Problem { status: 500, .. }))
     }
 
     /// The problem, if it is this job's own and others may fare better.

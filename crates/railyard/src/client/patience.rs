@@ -11,6 +11,9 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 /// Longest wait that the API may ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
+/// Tries of a request that the API fails on by itself, so that one of them does not hold up a whole file.
+const FAULTS_MAX: u32 = 5;
+
 /// How long an API that is away is tried again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
@@ -30,6 +33,7 @@ impl Patience {
     {
         let began = Instant::now();
         let mut wait = WAIT_FIRST;
+        let mut faults = 0;
         loop {
             let error = match call().await {
                 Ok(answer) => return Ok(answer),
@@ -38,7 +42,9 @@ impl Patience {
             // Up to a half more, so that callers who failed together do not come back together.
             let pause = error.retry_after().map_or(wait, |asked| asked.min(RETRY_AFTER_MAX).max(wait));
             let pause = pause.mul_f64(1.0 + rand::random::<f64>() / 2.0);
-            if !error.is_transient() || began.elapsed() + pause > self.limit {
+            faults += u32::from(error.is_fault());
+            let again = error.is_transient() || (error.is_fault() && faults < FAULTS_MAX);
+            if !again || began.elapsed() + pause > self.limit {
                 return Err(error);
             }
             on_wait(&error);

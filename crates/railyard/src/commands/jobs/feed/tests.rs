@@ -29,7 +29,7 @@ struct Seen {
 
 type Api = Arc<Mutex<Seen>>;
 
-/// Refuses amounts of "bad"; answers each key's first request as if the database were away, after having created the
+/// Refuses the payload "bad" and fails on "poison"; answers each key's first request as if the database were away, after having created the
 /// job for every other one, as an API that dies before its answer.
 async fn create(State(api): State<Api>, body: Bytes) -> Response {
     let job: Value = serde_json::from_slice(&body).unwrap();
@@ -47,6 +47,9 @@ async fn create(State(api): State<Api>, body: Bytes) -> Response {
     tokio::task::yield_now().await;
     let mut seen = api.lock().unwrap();
     *seen.out.get_mut(&group).unwrap() -= 1;
+    if text("payload") == "poison" {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    }
     if text("payload") == "bad" {
         let problem = json!({"title": "bad input", "errors": [{"field": "payload", "detail": "is bad"}]});
         return (StatusCode::BAD_REQUEST, problem.to_string()).into_response();
@@ -114,6 +117,15 @@ async fn bad_lines_are_counted_and_do_not_stop_the_others() {
     })
     .await;
     assert_eq!(api.lock().unwrap().jobs.len(), 2);
+}
+
+#[tokio::test]
+async fn a_line_that_the_api_fails_on_does_not_hold_up_the_others() {
+    let api = feed("{\"payload\":\"poison\"}\n{\"idempotencyKey\":\"b\"}\n", false, async |feed, lines| {
+        assert_eq!(feed.run(lines).await.unwrap().refused(), 1);
+    })
+    .await;
+    assert_eq!(api.lock().unwrap().jobs.len(), 1);
 }
 
 #[tokio::test]
