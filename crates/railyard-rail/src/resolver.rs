@@ -2,11 +2,12 @@
 //! between the check and the connection.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use crate::guard::Guard;
+use crate::guard::{AddressRefused, Guard};
 
 /// The system's resolver behind a guard.
 pub(crate) struct GuardedResolver {
@@ -33,14 +34,7 @@ impl Resolve for GuardedResolver {
             // be stopped: a call whose deadline passes leaves its look-up to end by itself, after some seconds.
             let looked_up = tokio::net::lookup_host((name.as_str(), 0)).await.map(Vec::from_iter);
             let found = looked_up.map_err(|cause| LookupFailed { name: name.clone(), cause })?;
-            let mut refused = None;
-            let mut allowed = Vec::new();
-            for address in found {
-                match guard.check(address.ip()) {
-                    Err(why) if !exempt => refused = Some(why),
-                    Ok(()) | Err(_) => allowed.push(address),
-                }
-            }
+            let (allowed, refused) = judge(&guard, found, exempt);
             match (allowed.is_empty(), refused) {
                 (true, Some(why)) => Err(why.into()),
                 (true, None) => {
@@ -53,10 +47,22 @@ impl Resolve for GuardedResolver {
     }
 }
 
+/// The addresses of an answer that may be connected to, in its order, and why another one may not.
+fn judge(guard: &Guard, found: Vec<SocketAddr>, exempt: bool) -> (Vec<SocketAddr>, Option<AddressRefused>) {
+    let mut refused = None;
+    let mut allowed = Vec::new();
+    for address in found {
+        match guard.check(address.ip()) {
+            Err(why) if !exempt => refused = Some(why),
+            Ok(()) | Err(_) => allowed.push(address),
+        }
+    }
+    (allowed, refused)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::AddressRefused;
 
     async fn resolve(name: &str, resolver: &GuardedResolver) -> Result<usize, String> {
         match resolver.resolve(name.parse().unwrap()).await {
@@ -65,6 +71,15 @@ mod tests {
             Err(error) if error.is::<LookupFailed>() => Err("unknown".to_owned()),
             Err(error) => panic!("unexpected: {error}"),
         }
+    }
+
+    #[test]
+    fn s3_47_a_name_with_two_addresses_is_judged_by_each() {
+        let found = ["10.0.0.1:0", "1.1.1.1:0", "[::1]:0", "[2606:4700::1111]:0"].map(|text| text.parse().unwrap());
+        let (allowed, refused) = judge(&Guard::new(&[]), found.to_vec(), false);
+        assert_eq!(allowed, [found[1], found[3]]);
+        assert!(refused.is_some());
+        assert_eq!(judge(&Guard::new(&[]), found.to_vec(), true).0, found);
     }
 
     #[tokio::test]
