@@ -60,7 +60,7 @@ WITH doomed AS (
   INSERT INTO group_hold (participant_id, kind, outbox_id, reason, actor)
   SELECT coalesce(participant_id, outbox_id::text),
     CASE WHEN holds THEN 'in_doubt' ELSE 'blocked' END, outbox_id,
-    CASE WHEN NOT holds THEN 'RETRY_CEILING_EXCEEDED' WHEN parked THEN 'in doubt for the ' || (zombies + 1) || 'th time'
+    CASE WHEN NOT holds THEN 'RETRY_CEILING_EXCEEDED' WHEN parked THEN 'in doubt ' || (zombies + 1) || ' times'
          ELSE 'outcome unknown' END, 'heal'
   FROM decided WHERE holds OR (spent AND mode = 'BLOCK_ON_ERROR' AND participant_id IS NOT NULL)
   ORDER BY participant_id
