@@ -175,6 +175,8 @@ async fn s2_08_what_is_in_flight_is_nobody_elses() {
     assert!(second.heal(&[&begun]).await.is_empty());
 
     pass_lease(&world.sql, first.node).await;
+    let done = first.run(stale.clone()).await.unwrap();
+    assert!(done.fenced && done.begun.is_empty(), "begun on a lapsed lease that nobody has taken over yet");
     assert_eq!(second.take_over().await, [first.node]);
     assert!(second.begin(&world.sql, "g").await.is_none(), "begun while another's call may be running");
     assert!(second.heal(&[]).await.is_empty(), "healed before its deadline");

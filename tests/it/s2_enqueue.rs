@@ -180,9 +180,9 @@ async fn trap_a_second_producer_waits_for_the_first() {
         })
         .await;
         if commit {
-            open.commit().await.unwrap()
+            open.commit().await.unwrap();
         } else {
-            open.rollback().await.unwrap()
+            open.rollback().await.unwrap();
         }
         let second_id = waiting.join_all().await[0];
         assert_eq!(first_id == second_id, commit);
@@ -227,9 +227,9 @@ async fn s2_05_a_rollback_leaves_no_row_and_no_notice() {
         open.execute("INSERT INTO business VALUES (1)", &[]).await.unwrap();
         Item::payment(&world, NOWHERE, "g", "key").by(&open).await.unwrap();
         if commit {
-            open.commit().await.unwrap()
+            open.commit().await.unwrap();
         } else {
-            open.rollback().await.unwrap()
+            open.rollback().await.unwrap();
         }
         // Notices come in the order of commits: what is heard before this one came from the transaction above.
         sql.batch_execute("NOTIFY railyard_cache, 'afterwards'").await.unwrap();

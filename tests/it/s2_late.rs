@@ -125,10 +125,14 @@ async fn s2_17_a_late_success_is_known_to_the_next_attempt() {
         give_up(&world, &hand, &message).await;
         let newer = hand.begin(&world.sql, "g").await.unwrap();
         assert_eq!(hand.settle(&message, delivered()).await, Settled::Late(Late::Flagged));
-        match how {
-            "fails" => drop(hand.settle(&newer, failed()).await),
-            "is refused" => drop(hand.settle(&newer, refused()).await),
-            _ => give_up(&world, &hand, &newer).await,
+        if how == "is given up" {
+            give_up(&world, &hand, &newer).await;
+        } else {
+            let outcome = if how == "fails" { failed() } else { refused() };
+            assert!(
+                matches!(hand.settle(&newer, outcome).await, Settled::Applied { known_success: true, .. }),
+                "{how}"
+            );
         }
         assert_eq!(status(&world, message.outbox_id).await.as_deref(), Some("COMPLETED"), "{how}");
         assert_eq!(world.one::<i64>("SELECT count(*) FROM group_hold").await, 0, "{how}");
@@ -228,6 +232,23 @@ async fn trap_reaper_and_late_finisher_race() {
     assert_eq!(left, 0);
     let successes: i64 = world.one("SELECT count(*) FROM payment_outbox_attempts WHERE state = 'DISPATCHED'").await;
     assert_eq!(successes, 60);
+}
+
+/// Work that kills its worker each time is not tried for ever: the third time it is parked for a person, whatever its
+/// rail says, with its attempts on record.
+#[tokio::test]
+async fn trap_work_that_kills_its_worker_is_parked() {
+    let (world, hand, first) = begun("g", "retry").await;
+    give_up(&world, &hand, &first).await;
+    for n in 2..=3 {
+        let again = hand.begin(&world.sql, "g").await.unwrap();
+        assert_eq!((again.outbox_id, again.attempt_no), (first.outbox_id, n));
+        give_up(&world, &hand, &again).await;
+    }
+    assert!(hand.begin(&world.sql, "g").await.is_none(), "tried a fourth time");
+    assert_eq!(world.history(first.outbox_id).await, ["ZOMBIE_REQUEUE/ZOMBIE_REQUEUE"; 3]);
+    let held: String = world.one("SELECT kind || ': ' || reason FROM group_hold WHERE participant_id = 'g'").await;
+    assert_eq!(held, "in_doubt: in doubt 3 times");
 }
 
 /// The database refuses a second terminal attempt of a message; a late one beside it is no second.

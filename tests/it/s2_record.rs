@@ -158,7 +158,7 @@ async fn s2_28_the_nine_metrics_match_the_database() {
     let calls = f64::from(u32::try_from(rail.receipts().len()).unwrap());
     let timed: f64 =
         shown.iter().filter(|(name, _)| name.starts_with("dispatch_latency_ms_count")).map(|(_, n)| n).sum();
-    assert_eq!(timed, calls, "calls with a latency");
+    assert!((timed - calls).abs() < 0.5, "{timed} latencies of {calls} calls");
     assert!(shown["claim_batches_total"] >= 1.0);
     let heard = shown["notify_wakeups_total"];
     Item::payment(&world, &rail.url(), "late", "late").by(&world.sql).await.unwrap();
@@ -176,7 +176,7 @@ async fn s2_29_the_four_alerts_can_be_derived() {
     let inputs =
         ["oldest_pending_age_seconds", "dlq_depth", "stuck_dispatching_count", "attempts_total{state=\"RETRYABLE\"}"];
     let quiet = scrape(&node).await;
-    assert_eq!(inputs.map(|name| quiet[name]), [0.0; 4], "at rest");
+    assert!(inputs.iter().all(|name| quiet[*name] == 0.0), "not at rest: {quiet:?}");
 
     for (group, keys) in [("retried", 1), ("refused", 2)] {
         for key in 0..keys {

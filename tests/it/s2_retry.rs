@@ -71,7 +71,7 @@ async fn s2_12_codes_decide_letter_for_letter() {
         .await;
     for (id, (why, _, _, expected)) in ids.into_iter().zip(answers()) {
         let first = async || world.history(id).await.first().filter(|state| *state != "DISPATCHING").cloned();
-        let state = railyard_testkit::eventually_some(SOON, "an attempt is on record", || first()).await;
+        let state = railyard_testkit::eventually_some(SOON, "an attempt is on record", first).await;
         assert_eq!(state, expected, "{why}");
         let ended = expected.starts_with("FAILED");
         let places = "SELECT (SELECT count(*) FROM payment_outbox_pending WHERE outbox_id = $1)

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use railyard_core::{OutboxId, ParticipantId};
+use railyard_core::{AttemptId, OutboxId, ParticipantId};
 use railyard_node::Node;
 use railyard_store::holds::{self, Decision};
+use railyard_store::work::Batch;
 use railyard_testkit::{FakeRail, Receipt, eventually};
 use uuid::Uuid;
 
+use crate::hand::{Hand, LONG, delivered};
 use crate::producer::{Item, eager};
 use crate::world::{SOON, World};
 
@@ -121,6 +123,32 @@ async fn trap_returning_gives_no_order() {
     assert!(scheduled.iter().zip(&keys).all(|(text, key)| text.contains(key)), "{scheduled:?}");
     assert_eq!(rail.order_violations(), [] as [&str; 0]);
     node.stop(SOON).await;
+}
+
+/// A batch that names a group twice begins one message of it, its first: no prefetch makes a serial group parallel.
+#[tokio::test]
+async fn trap_a_group_appears_once_in_a_batch() {
+    let world = World::new().await;
+    let hand = Hand::join(&world.store, LONG).await;
+    for key in ["one", "two", "three"] {
+        Item::payment(&world, "http://127.0.0.1:9/", "g", key).by(&world.sql).await.unwrap();
+    }
+    let mut batch = Batch::default();
+    for _ in 0..3 {
+        batch.begin.push(hand.request(&world.sql, "g").await);
+    }
+    let begun = world.store.run(hand.node, &batch).await.unwrap().begun;
+    assert_eq!(begun.values().map(|message| message.sequence_id.unwrap().0).collect::<Vec<_>>(), [1]);
+    let (one, mut ended) = (begun.into_values().next().unwrap(), Batch::default());
+    // With its end in the same transaction the next one begins, and no more.
+    ended.settle.push(crate::hand::ended(&one, delivered()));
+    ended.begin = batch.begin;
+    for request in &mut ended.begin {
+        request.attempt_id = AttemptId(Uuid::now_v7());
+    }
+    let begun = world.store.run(hand.node, &ended).await.unwrap().begun;
+    assert_eq!(begun.values().map(|message| message.sequence_id.unwrap().0).collect::<Vec<_>>(), [2]);
+    assert_eq!(world.one::<i64>("SELECT count(*) FROM in_flight").await, 1);
 }
 
 /// Nodes come and go all the time while work flows: the receiver sees every group in order, one call at a time, and
