@@ -195,6 +195,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp 
 #variable_conflict use_column
 DECLARE
   v_items outbox_item[] := '{}';
+  v_payloads bytea[] := '{}';
   v_ids uuid[] := '{}';
   v_hashes bytea[] := '{}';
   v_first uuid[];
@@ -207,9 +208,12 @@ DECLARE
 BEGIN
   FOR n IN 1 .. coalesce(array_length(p_items, 1), 0) LOOP
     v_item := check_outbox_item(n, p_items[n]);
-    v_items := v_items || v_item;
     v_ids := v_ids || uuid7(v_at + n * interval '1 microsecond');
     v_hashes := v_hashes || content_hash(v_item, p_items[n].scheduled_for);
+    -- Apart from the rest: each look at a field of an item copies the whole item.
+    v_payloads := v_payloads || v_item.payload;
+    v_item.payload := NULL;
+    v_items := v_items || v_item;
   END LOOP;
 
   INSERT INTO idempotency_key (kind, scope, key, outbox_id, content_hash)
@@ -250,7 +254,7 @@ BEGIN
     headers, payload, payload_content_type, credentials_id, max_attempts, retry_strategy, timeout_ms, scheduled_for,
     expires_at, instruction_id, idempotency_key, rail_key, traceparent, created_at)
   SELECT v_ids[n], i.external_id, i.source, i.type, i.participant_id, i.mode, i.rail_type, i.pool, i.target_url,
-    i.headers, i.payload, i.payload_content_type, i.credentials_id, i.max_attempts, i.retry_strategy, i.timeout_ms,
+    i.headers, v_payloads[n], i.payload_content_type, i.credentials_id, i.max_attempts, i.retry_strategy, i.timeout_ms,
     i.scheduled_for, i.expires_at, i.instruction_id, i.idempotency_key, v_ids[n], i.traceparent, v_at
   FROM (SELECT n, (v_items[n]).* FROM generate_series(1, cardinality(v_items)) n) i WHERE v_created[n];
 
