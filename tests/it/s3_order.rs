@@ -9,7 +9,7 @@ use railyard_core::job::NewJob;
 use railyard_core::mode::Mode;
 use railyard_core::{OutboxId, ParticipantId};
 use railyard_store::holds::{self, Decision};
-use railyard_testkit::{FakeRail, Gate, eventually, verify};
+use railyard_testkit::{FakeRail, Gate, eventually, eventually_some, verify};
 
 use crate::world::{SOON, World};
 
@@ -173,11 +173,12 @@ async fn s3_25_exponential_waits_grow_as_the_source_says() {
         })
         .await;
     for (attempt, seconds) in [(1, 5.0), (2, 15.0), (3, 30.0), (4, 60.0), (5, 120.0), (6, 120.0)] {
-        eventually(SOON, "a failed attempt", || async {
-            world.job(id).await.status.as_str() == "FAILED" && world.attempts(id).await.len() == attempt
+        // The record first: an attempt that has begun meanwhile is not recorded yet.
+        let recorded = eventually_some(SOON, "a failed attempt", || async {
+            let recorded = world.attempts(id).await.get(attempt - 1)?.recorded_at?;
+            (world.job(id).await.status.as_str() == "FAILED").then_some(recorded)
         })
         .await;
-        let recorded = world.attempts(id).await[attempt - 1].recorded_at.unwrap();
         let wait = world.job(id).await.next_attempt_at.unwrap().duration_since(recorded).as_secs_f64();
         assert!((wait - seconds).abs() <= seconds * 0.1 + 0.2, "attempt {attempt}: {wait} s, not {seconds} s");
         let now = "UPDATE payment_outbox_pending SET next_attempt_at = clock_timestamp()";

@@ -17,7 +17,8 @@ const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 /// Payloads that a parser or a text column would change arrive byte for byte, on every attempt.
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_payloads_arrive_byte_for_byte() {
-    let api = Api::new().await;
+    // Every second call fails on purpose; that is not to be taken for a dead endpoint.
+    let api = Api::with(|sandbox| sandbox.set("http.breaker.failure_percent", 100)).await;
     let rail = FakeRail::start().await.each_message().fails(1).then_ok();
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     let payloads =
