@@ -51,6 +51,8 @@ pub(super) struct Script {
     each: HashMap<String, VecDeque<Step>>,
     seen: HashMap<String, u64>,
     lottery: Option<Lottery>,
+    /// How long an answer takes that no step gives.
+    pause: Duration,
 }
 
 /// Where the next step of a request stands.
@@ -67,7 +69,10 @@ impl Script {
         *count += 1;
         let count = *count;
         let scripted = self.place(request).and_then(|place| take(self.steps_at(&place)));
-        scripted.or_else(|| self.draw(&message, count)).unwrap_or_else(|| Step::once(Reply::status(200)))
+        scripted.unwrap_or_else(|| {
+            let step = self.draw(&message, count).unwrap_or_else(|| Step::once(Reply::status(200)));
+            Step { delay: self.pause, ..step }
+        })
     }
 
     /// Whether the next step is not to read the body, which must be known when only the head is; if so, it is taken.
@@ -309,6 +314,12 @@ impl FakeRail {
     /// the message and how often it came, so a rerun with the same seed draws the same.
     pub fn replies_randomly(self, percent: u32, seed: u64, replies: Vec<Reply>) -> FakeRail {
         self.script().lottery = Some(Lottery { percent, seed, replies });
+        self
+    }
+
+    /// Where no step is left: every answer takes this long.
+    pub fn takes(self, pause: Duration) -> FakeRail {
+        self.script().pause = pause;
         self
     }
 }
