@@ -2,11 +2,12 @@
 //! Debug builds only; in a release build this is nothing.
 
 /// Every name there is, in the order of a message's life. `tests/` walks this list.
-pub const NAMES: [&str; 8] = [
+pub const NAMES: [&str; 9] = [
     "discovered",
     "begin_before_commit",
     "begin_after_commit",
     "before_call",
+    "last_check",
     "after_call",
     "settle_before_commit",
     "settle_after_commit",

@@ -5,6 +5,7 @@
 //! the in-flight row stays, and the Reaper reads it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -132,6 +133,7 @@ async fn call(context: &Context, job: &Job) -> (CallOutcome, Option<Duration>) {
             None,
         );
     }
+    let may_write = reaching_the_last_check(may_write);
     // The signature's time: the database's clock as well, since receivers refuse what is minutes off.
     let call = Call { message, rail, credentials: &credentials, may_write, now: database_now(job) };
     let called = context.client.call(call).await;
@@ -160,6 +162,19 @@ fn may_write(context: &Context, job: &Job) -> MayWrite {
         // The first look decides whether there is time for the whole call; later ones only hold its end.
         let first = *started.get_or_init(|| now);
         if first > start_by || now > write_by { Err(ErrorCode::DeadlineTooClose) } else { Ok(()) }
+    })
+}
+
+/// Where a stop is not seen any more: the leave is given and the bytes are not written yet.
+fn reaching_the_last_check(may_write: MayWrite) -> MayWrite {
+    // The client looks once before it connects; what it is given leave for at the second look is written next.
+    let connected = AtomicBool::new(false);
+    Arc::new(move || {
+        let leave = may_write();
+        if leave.is_ok() && connected.swap(true, Ordering::Relaxed) {
+            railyard_store::failpoint::reached("last_check");
+        }
+        leave
     })
 }
 
