@@ -5,7 +5,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod api;
+mod crash;
 mod database;
+mod fleet;
+mod freeze;
 mod hand;
 mod hooks;
 mod invariants;
