@@ -99,17 +99,17 @@ async fn s3_12_a_forced_deletion_reaches_all_nodes_and_ends_the_jobs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_12_a_look_up_that_fails_only_waits() {
     let world = World::new().await;
-    let rail = FakeRail::start().await;
+    let rail = FakeRail::start().await.fails(1).then_ok();
     revoke(&world).await;
     let node = node(&world).await;
-    let id = world.hook(&rail.url(), "{}", |job| job.max_attempts = 1).await;
+    let id = world.hook(&rail.url(), "{}", |job| job.max_attempts = 2).await;
     eventually(SOON, "two attempts that were not started", || async { world.attempts(id).await.len() >= 2 }).await;
     assert!(rail.connections().is_empty(), "nothing was sent");
     grant(&world).await;
     assert_eq!(world.ended(id).await.status.as_str(), "COMPLETED");
     let history = world.history(id).await;
-    let (last, before) = history.split_last().unwrap();
-    assert_eq!(last, "DISPATCHED");
+    let (before, sent) = history.split_at(history.len() - 2);
+    assert_eq!(sent, ["RETRYABLE/HTTP_500", "DISPATCHED"], "both deliveries were left");
     assert!(before.iter().all(|attempt| attempt == "NOT_STARTED/CREDENTIALS_UNAVAILABLE"), "{history:?}");
     assert_eq!(verify::signature_failures(&rail.receipts(), SECRET), verify::NONE);
     node.stop(SOON).await;
