@@ -159,13 +159,13 @@ impl Sandbox {
         finish(self.command(words), input).await
     }
 
-    /// As [`Sandbox::run_with_input`], for commands that talk to a node (`RAILYARD_API_URL`).
+    /// As [`Sandbox::run_with_input`], for commands that talk to a node (`RAILYARD_URL`).
     ///
     /// # Panics
     /// When the process cannot be started.
     pub async fn run_at(&self, node: &NodeProcess, words: &[&str], input: &str) -> Output {
         let mut command = self.command(words);
-        command.env("RAILYARD_API_URL", node.url());
+        command.env("RAILYARD_URL", node.url());
         finish(command, input).await
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct Token {
     pub(crate) sha256: String,
 }
 
-/// What a token may do. Each role may do what those before it may.
+/// What a token may do: a producer makes jobs and reads them, a viewer reads everything, an admin does everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Role {

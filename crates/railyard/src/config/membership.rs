@@ -70,7 +70,7 @@ impl Lease {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Reaper {
-    /// Seconds between two looks for calls of dead nodes.
+    /// Seconds between two rounds of the rule by age (S2).
     pub(crate) interval_s: u32,
     /// Age in seconds after which a call that nobody owns is healed whatever else is known.
     pub(crate) zombie_after_s: u32,
@@ -80,13 +80,13 @@ pub(crate) struct Reaper {
 
 impl Default for Reaper {
     fn default() -> Self {
-        Self { interval_s: 1, zombie_after_s: 120, zombies_max: 3 }
+        Self { interval_s: 60, zombie_after_s: 120, zombies_max: 3 }
     }
 }
 
 impl Reaper {
     pub(super) fn check(&self, problems: &mut Problems) {
-        problems.range("reaper.interval_s", &self.interval_s, 1..=60);
+        problems.range("reaper.interval_s", &self.interval_s, 1..=3600);
         problems.range("reaper.zombie_after_s", &self.zombie_after_s, 1..=86_400);
         problems.range("reaper.zombies_max", &self.zombies_max, 1..=100);
         if self.zombie_after_s <= TIMEOUT_S_MAX {
