@@ -147,9 +147,11 @@ async fn s2_03_a_repeat_after_delivery_is_no_new_message() {
     assert_eq!(world.pay(&rail, "g", "key").await, first);
     let other = Item::payment(&world, &rail.url(), "g", "key").payload(br#"{"amount":"2"}"#);
     assert_eq!(sqlstate(&other.by(&world.sql).await.unwrap_err()), "RY409", "other content under a used key");
-    world.pay(&rail, "g", "later").await;
+    let later = world.pay(&rail, "g", "later").await;
     let receipts = rail.await_answered(2, SOON).await;
-    assert_eq!(receipts.iter().map(|r| r.sequence().unwrap()).collect::<Vec<_>>(), [1, 2]);
+    let keys: Vec<&str> = receipts.iter().map(|r| r.idempotency_key().unwrap()).collect();
+    assert_eq!(keys, [first.to_string(), later.to_string()], "the repeat was sent");
+    assert_eq!(world.one::<i64>("SELECT count(*) FROM dispatch_job").await, 2);
     node.stop(SOON).await;
 }
 

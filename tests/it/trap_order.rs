@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use railyard_core::hold::HoldKind;
 use railyard_core::{AttemptId, OutboxId, ParticipantId};
 use railyard_node::Node;
 use railyard_store::holds::{self, Decision};
@@ -10,7 +11,7 @@ use railyard_store::work::Batch;
 use railyard_testkit::{FakeRail, Receipt, eventually};
 use uuid::Uuid;
 
-use crate::hand::{Hand, LONG, delivered};
+use crate::hand::{Hand, LONG, delivered, failed, make_due, refused};
 use crate::producer::{Item, eager};
 use crate::world::{SOON, World};
 
@@ -123,6 +124,34 @@ async fn trap_returning_gives_no_order() {
     assert!(scheduled.iter().zip(&keys).all(|(text, key)| text.contains(key)), "{scheduled:?}");
     assert_eq!(rail.order_violations(), [] as [&str; 0]);
     node.stop(SOON).await;
+}
+
+/// A held group is out of the poll's sight from the commit that held it, for as long as one of its holds stands.
+#[tokio::test]
+async fn trap_a_held_group_is_out_of_sight() {
+    let world = World::new().await;
+    let hand = Hand::join(&world.store, LONG).await;
+    for key in ["one", "two"] {
+        Item::payment(&world, "http://127.0.0.1:9/", "g", key).by(&world.sql).await.unwrap();
+    }
+    let in_sight = async || world.one::<bool>("SELECT due_at <= clock_timestamp() FROM ready_group").await;
+    let (group, decision) = (ParticipantId::new("g"), Decision { actor: "test", reason: "seen to" });
+    let message = hand.begin(&world.sql, "g").await.unwrap();
+    hand.settle(&message, refused()).await;
+    assert!(!in_sight().await, "blocked");
+    holds::pause(&world.store, &group, decision).await.unwrap();
+    holds::release(&world.store, &group, &[HoldKind::Blocked], decision).await.unwrap();
+    assert!(!in_sight().await, "paused");
+    assert!(hand.begin(&world.sql, "g").await.is_none());
+    holds::resume(&world.store, &group, decision).await.unwrap();
+    assert!(in_sight().await, "free");
+    let message = hand.begin(&world.sql, "g").await.unwrap();
+    // A pause that comes while the call is out is not undone by its end.
+    holds::pause(&world.store, &group, decision).await.unwrap();
+    hand.settle(&message, failed()).await;
+    make_due(&world.sql).await;
+    assert!(!in_sight().await, "paused while the call was out");
+    assert!(hand.begin(&world.sql, "g").await.is_none());
 }
 
 /// A batch that names a group twice begins one message of it, its first: no prefetch makes a serial group parallel.
