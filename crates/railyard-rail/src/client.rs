@@ -171,7 +171,8 @@ impl Client {
         failed(code, &detail, code != ErrorCode::InvalidRequest)
     }
 
-    fn read(&self, call: &Call<'_>, received: Received) -> CallOutcome {
+    fn read(&self, call: &Call<'_>, mut received: Received) -> CallOutcome {
+        call.credentials.redact(&mut received.body);
         let rules =
             Rules { kind: call.rail.kind, terminal_codes: &call.rail.terminal_codes, deferral_cap: self.deferral_cap };
         classify(rules, received, call.now.into())

@@ -103,6 +103,15 @@ impl Credentials {
         self.bearer_token.as_ref().map(|token| token.as_str())
     }
 
+    /// Overwrites the token and the secrets with asterisks: receivers that answer with what they were sent must not
+    /// bring them into the record. A secret that is cut off at the end is overwritten as well.
+    pub(crate) fn redact(&self, text: &mut [u8]) {
+        let next = self.secrets.next.as_ref().map(|next| &next.secret);
+        for secret in self.bearer_token.iter().chain([&self.secrets.current]).chain(next) {
+            redact(text, secret.as_bytes());
+        }
+    }
+
     /// S3's headers for an attempt that starts at `at`, if the scheme is on.
     pub(crate) fn flowcatalyst(&self, at: Timestamp, body: &[u8]) -> Option<flowcatalyst::Signed> {
         let secret = match &self.secrets.next {
@@ -128,6 +137,25 @@ impl Credentials {
             .filter_map(|secret| standard::key_of(secret).map(Zeroizing::new))
             .collect();
         (!keys.is_empty()).then(|| standard::sign(&keys, id, at, body))
+    }
+}
+
+/// Shorter secrets are words that any text may hold, and shorter beginnings of a secret give nothing away.
+const REDACTED_BYTES_MIN: usize = 8;
+
+fn redact(text: &mut [u8], secret: &[u8]) {
+    if secret.len() < REDACTED_BYTES_MIN {
+        return;
+    }
+    let mut from = 0;
+    while from + REDACTED_BYTES_MIN <= text.len() {
+        let length = secret.len().min(text.len() - from);
+        if text[from..from + length] == secret[..length] {
+            text[from..from + length].fill(b'*');
+            from += length;
+        } else {
+            from += 1;
+        }
     }
 }
 
@@ -201,6 +229,27 @@ mod tests {
         assert_eq!(credentials.standard("id", at(199), b"x").unwrap(), both(199));
         assert_eq!(credentials.standard("id", at(200), b"x"), new.standard("id", at(200), b"x"));
         assert_eq!(rotating(None).standard("id", at(900), b"x").unwrap(), both(900));
+    }
+
+    #[test]
+    fn s3_44_an_echo_is_overwritten_in_its_length() {
+        let mut credentials = rotating(None);
+        credentials.bearer_token = Some(Zeroizing::new("sk_live_4242".to_owned()));
+        let redacted = |text: &str| {
+            let mut bytes = text.as_bytes().to_vec();
+            credentials.redact(&mut bytes);
+            String::from_utf8(bytes).unwrap()
+        };
+        let stars = "*".repeat(BASE64.len());
+        assert_eq!(
+            redacted(&format!("{{\"auth\":\"Bearer sk_live_4242\",\"s\":\"{BASE64}\"}}")),
+            format!("{{\"auth\":\"Bearer ************\",\"s\":\"{stars}\"}}")
+        );
+        assert_eq!(redacted("sk_live_4242sk_live_4242"), "*".repeat(24));
+        assert_eq!(redacted("cut off: sk_live_"), "cut off: ********");
+        assert_eq!(redacted("cut off: sk_live"), "cut off: sk_live");
+        assert_eq!(redacted("sk_live_4343 is another"), "sk_live_4343 is another");
+        assert_eq!(redacted(""), "");
     }
 
     #[test]
