@@ -54,7 +54,9 @@ async fn told(answers: &mut String, answer: Answer) {
 async fn s3_44_secrets_are_in_no_answer_no_log_and_no_table() {
     let talkative = |sandbox: Sandbox| sandbox.set("log.filter", "\"trace\"");
     let api = Api::with(talkative).await;
-    let rail = FakeRail::start().await.status(401).body("who are you").status(500).then_ok();
+    // A receiver that answers with what it was sent, as debugging services do.
+    let echo = format!("{{\"authorization\": \"Bearer {TOKEN}\", \"signed with\": \"{SECRET}\"}}");
+    let rail = FakeRail::start().await.status(401).body(echo.clone()).status(500).body(echo).then_ok();
     let mut answers = String::new();
     let made = api.post(&api.job(&rail, "{}", &json!({ "groupId": "g", "idempotencyKey": "k" }))).await;
     let id = made.json()["id"].as_str().unwrap().to_owned();
@@ -181,4 +183,33 @@ async fn s3_46_the_log_names_messages_and_repeats_no_payload() {
     assert_absent("the log", &log, &[MARK]);
     let attempts = api.http().get(&format!("{JOBS}/{id}/attempts")).await.unwrap().text();
     assert_absent("the attempts", &attempts, &[MARK]);
+}
+
+/// A secret that an editor has put a line's end behind, given by file: it signs as it was meant. One that is no base64
+/// signs by the source's scheme alone, and the answer says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn trap_a_secret_from_a_file_signs_without_its_line_end() {
+    const PLAIN: &str = "plain-secret-é";
+    let api = Api::new().await;
+    let rail = FakeRail::start().await;
+    let home = api.sandbox.home();
+    for (name, text) in
+        [("token", format!("{TOKEN}\n")), ("base64", format!("{SECRET}\r\n")), ("plain", format!("{PLAIN}\n"))]
+    {
+        std::fs::write(home.join(name), text).unwrap();
+    }
+    for (file, secret) in [("base64", SECRET), ("plain", PLAIN)] {
+        let words = ["credentials", "create", "--bearer-token-file", "token", "--signing-secret-file", file, "--json"];
+        let printed = api.sandbox.run_at(&api.node, &words, "").await.ok();
+        assert!(!printed.contains(secret) && !printed.contains(TOKEN), "{printed}");
+        let set: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        let made = api.post(&api.job(&rail, "{}", &json!({ "credentialsId": set["id"] }))).await.expect_status(201);
+        api.ended(&made).await;
+        let last = rail.receipts().pop().unwrap();
+        assert_eq!(last.headers_named("Authorization"), [format!("Bearer {TOKEN}")]);
+        assert_eq!(verify::signature_failures(std::slice::from_ref(&last), secret), verify::NONE, "{file}");
+        let both = file == "base64";
+        assert_eq!(last.header("webhook-signature").is_some(), both, "{file}");
+        assert_eq!(set["notes"].is_null(), both, "{set}");
+    }
 }
