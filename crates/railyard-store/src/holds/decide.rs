@@ -21,14 +21,15 @@ pub const REASON_CHARS_MAX: usize = 1000;
 const HOLD: &str = "
     INSERT INTO group_hold (participant_id, kind, reason, actor) VALUES ($1, 'paused', $2, $3) ON CONFLICT DO NOTHING";
 
-/// For a hold of its own: whatever the hint said, nothing is due.
-const PARK: &str = "
-    INSERT INTO ready_group (participant_id, partition_id, due_at) VALUES ($1, partition_of($1), 'infinity')
-    ON CONFLICT (participant_id) DO UPDATE SET due_at = excluded.due_at";
+/// For a hold of its own: whatever the hint said, nothing is due. No row is made where there is none: that would wait
+/// for a producer who is about to make it. What it makes is found, not begun, and then put right like any other hint.
+const PARK: &str = "UPDATE ready_group SET due_at = 'infinity' WHERE participant_id = $1";
 
-/// Makes sure that there is a ready row and that nobody else moves it.
+/// Makes sure that there is a ready row, if anything is pending, and that nobody else moves it.
 const LOCK_READY: &str = "
-    INSERT INTO ready_group AS r (participant_id, partition_id, due_at) VALUES ($1, partition_of($1), 'infinity')
+    INSERT INTO ready_group AS r (participant_id, partition_id, due_at)
+    SELECT $1, partition_of($1), 'infinity'
+    WHERE EXISTS (SELECT 1 FROM payment_outbox_pending p WHERE p.participant_id = $1)
     ON CONFLICT (participant_id) DO UPDATE SET due_at = r.due_at";
 
 /// With a snapshot that is younger than the lock: now if no hold remains, else as it was.

@@ -70,7 +70,21 @@ async fn a_pause_holds_and_a_resume_lets_go() {
         audit::list(&t.store, Some(&group("g")), None, 10).await.unwrap().into_iter().map(|row| row.action).collect();
     assert_eq!(actions, ["group.resume", "group.pause"]);
     pause(&t.store, &group("not yet there"), WHY).await.unwrap();
-    assert_eq!(hint(&t.sql, "not yet there").await, "infinity");
+    assert_eq!(hint(&t.sql, "not yet there").await, "absent");
+}
+
+/// Its first message is being enqueued: the row that everybody waits for is the producer's.
+#[tokio::test]
+async fn neither_pause_nor_resume_waits_for_a_producer_that_is_open() {
+    let (t, _) = filled(0).await;
+    let ready = "BEGIN; INSERT INTO ready_group VALUES ('g', partition_of('g'), clock_timestamp())";
+    t.sql.batch_execute(ready).await.unwrap();
+    pause(&t.store, &group("g"), WHY).await.unwrap();
+    resume(&t.store, &group("g"), WHY).await.unwrap();
+    pause(&t.store, &group("g"), WHY).await.unwrap();
+    t.sql.batch_execute("COMMIT").await.unwrap();
+    let holds: i64 = t.one("SELECT count(*) FROM group_hold WHERE kind = 'paused'").await;
+    assert_eq!(holds, 1);
 }
 
 #[tokio::test]
