@@ -1,13 +1,13 @@
 //! Producers that keep their transaction open, and groups that are held. Nobody's open transaction delays an outcome,
 //! and no hold gets lost, whatever a producer does meanwhile and whoever dies right after.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use railyard_core::hold::HoldKind;
 use railyard_core::{OutboxId, ParticipantId};
 use railyard_store::holds::{self, Decision};
 use railyard_store::{Store, StoreError};
-use railyard_testkit::{FakeRail, Gate, eventually, verify};
+use railyard_testkit::{FakeRail, Gate, Receipt, eventually, verify};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
@@ -67,6 +67,55 @@ async fn holds_open_producers_delay_no_settle() {
     assert_eq!(verify::order_violations(&receipts), verify::NONE);
     assert_eq!(receipts.len(), GROUPS * EACH + 5);
     node.stop(SOON).await;
+}
+
+/// Scheduled work comes due in two groups on which a producer is open, one of them new: neither the work of other
+/// groups nor their scheduled work waits for that, and what was passed over follows once the producers have committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn holds_open_producers_delay_no_scheduled_work() {
+    let world = World::new().await;
+    let rail = FakeRail::start().await;
+    let node = world.node().await;
+    world.pay(&rail, "known", "first").await;
+    rail.await_answered(1, SOON).await;
+    let mut open = Vec::new();
+    for group in ["known", "new"] {
+        let sql = world.db.connect().await;
+        sql.batch_execute("BEGIN").await.unwrap();
+        Item::payment(&world, &rail.url(), group, &format!("open-{group}")).by(&sql).await.unwrap();
+        open.push(sql);
+    }
+    let mut due = Vec::new();
+    for group in ["known", "new", "free"] {
+        due.push(schedule(&world, &rail, group).await);
+    }
+    let has = |id: Uuid| move |r: &Receipt| r.message_key() == id.to_string();
+    rail.await_where("scheduled work of a free group", SOON, |receipts| receipts.iter().any(has(due[2]))).await;
+    // Through several polls, each of which meets the open producers again.
+    for n in 0..6 {
+        let started = Instant::now();
+        let id = world.pay(&rail, "free", &format!("key-{n}")).await;
+        rail.await_where("work of a free group", SOON, |receipts| receipts.iter().any(has(id))).await;
+        let waited = started.elapsed();
+        assert!(waited < Duration::from_secs(1), "it waited {waited:?}");
+    }
+    assert!(!rail.receipts().iter().any(|r| has(due[0])(r) || has(due[1])(r)), "its place is behind the open one");
+    for sql in &open {
+        sql.batch_execute("COMMIT").await.unwrap();
+    }
+    let receipts = rail.await_answered(12, SOON).await;
+    assert!(due.iter().all(|id| receipts.iter().any(has(*id))));
+    assert_eq!(verify::order_violations(&receipts), verify::NONE);
+    node.stop(SOON).await;
+}
+
+/// A payment that is due in a moment.
+async fn schedule(world: &World, rail: &FakeRail, group: &str) -> Uuid {
+    let payload = br#"{"amount":"1.10","currency":"EUR","destination":"DE02"}"#.as_slice();
+    let sql = "SELECT enqueue_payment_outbox($1, $2, $1, 'payment_webhook', $3, $4, $5,
+                 p_scheduled_for => clock_timestamp() + interval '200 milliseconds')";
+    let key = format!("scheduled-{group}");
+    world.sql.query_one(sql, &[&key, &group, &payload, &rail.url(), &world.credentials.0]).await.unwrap().get(0)
 }
 
 /// Transactions of producers that are open now.
