@@ -52,7 +52,6 @@ async fn crash_thirty_kills_at_random_instants() {
     let fleet = Fleet::new().await;
     // Answers take their time, so that calls are out when the process dies.
     let rail = FakeRail::start().await.fails_randomly(5, seed).takes(Duration::from_millis(40));
-    let url = rail.url();
     let producer = fleet.world.db.connect().await;
     let mut bodies = HashMap::new();
     let node = fleet.node("killed");

@@ -10,7 +10,8 @@ use railyard_node::{Node, NodeOptions};
 use railyard_store::crypt::MasterKeys;
 use railyard_store::{Store, StoreConfig};
 use railyard_testkit::verify::Verdict;
-use railyard_testkit::{FakeRail, Gate, OwnServer, Receipt, eventually, eventually_some, verify};
+use railyard_testkit::{FakeRail, Gate, OwnServer, Receipt, Sandbox, eventually, eventually_some, verify};
+use serde_json::json;
 use tokio_postgres::{Client, NoTls};
 
 use crate::record::{Record, completed, misplaced, unfinished};
@@ -217,6 +218,50 @@ async fn trap_outage_demoted_primary() {
     place.assert_once(&rail, &bodies).await;
     assert!(node.live());
     node.stop(SOON).await;
+}
+
+/// The API of a node whose primary was demoted answers 503, says so in its log once, and takes jobs again, without a
+/// restart, when it may write again. What had 201 is delivered.
+#[tokio::test(flavor = "multi_thread")]
+async fn trap_outage_demoted_primary_answers_503() {
+    let place = Place::new(&[]).await;
+    let rail = FakeRail::start().await;
+    let sandbox = Sandbox::new(&place.server.url())
+        .env("RAILYARD_MASTER_KEY", "5a".repeat(32))
+        .set("http.allow_networks", r#"["127.0.0.0/8"]"#);
+    let node = sandbox.node().await;
+    let post = async |n: usize| {
+        let job = json!({
+            "source": "test", "type": "made", "groupId": "group", "targetUrl": rail.url(), "payload": "{}",
+            "payloadContentType": "application/json", "credentialsId": place.credentials.to_string(),
+            "idempotencyKey": format!("key-{n}"),
+        });
+        node.http().post("/api/dispatch/jobs", &job).await.unwrap()
+    };
+    let accepted = post(1).await.expect_status(201).json();
+    let sql = place.connect().await;
+    sql.batch_execute("ALTER SYSTEM SET default_transaction_read_only = on").await.unwrap();
+    sql.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+    // The reload reaches a session with its next statement.
+    eventually(SOON, "it answers 503", || async {
+        let answer = post(2).await;
+        assert!([201, 503].contains(&answer.status), "{} {}", answer.status, answer.text());
+        answer.status == 503 && answer.header("Retry-After").is_some()
+    })
+    .await;
+    eventually(SOON, "the lease has run out", || async { node.log().contains("lease lost") }).await;
+    sql.batch_execute("ALTER SYSTEM RESET default_transaction_read_only").await.unwrap();
+    sql.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+    let again = eventually_some(SOON, "it takes jobs again", || async {
+        let answer = post(2).await;
+        (answer.status == 201).then(|| answer.json())
+    })
+    .await;
+    let receipts = rail.await_answered(2, SOON).await;
+    let ids: Vec<_> = receipts.iter().map(Receipt::message_key).collect();
+    assert_eq!(ids, [&accepted, &again].map(|job| job["id"].as_str().unwrap().to_owned()));
+    let troubles = node.log().lines().filter(|line| line.contains("trouble with the database")).count();
+    assert!(troubles <= 2, "{troubles} lines about one outage:\n{}", node.log());
 }
 
 /// When the lease's newest connection was made: it moves with each try, since 25006 costs the connection.
