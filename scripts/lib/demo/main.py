@@ -37,7 +37,7 @@ class Run:
         self.receiver = receiver
         self.tell = tell
         self.messages = messages
-        self.killed_ms = None
+        self.killed_ms = self.restarted_ms = None
         self.in_flight_at_kill = None
         self.last = (0, time.monotonic())
 
@@ -72,6 +72,7 @@ class Run:
         try:
             self.kill_half_way()
             self.tell.say(f"kill -9: {self.in_flight_at_kill} calls were in flight, {self.last[0]} of {self.messages} delivered")
+            self.restarted_ms = time.time_ns() // 1_000_000
             self.tell.say(installation.start_node())
             self.finish()
         except (Gone, TimeoutError) as error:
@@ -109,7 +110,7 @@ def play(options, tell, processes, folder):
     with open(installation.receipts, encoding="utf-8") as log:
         receipts = [json.loads(line) for line in log]
     jobs = record.jobs(installation.database_url)
-    report, problems = judge(feed, receipts, jobs, run.killed_ms, nodes=1)
+    report, problems = judge(feed, receipts, jobs, (run.killed_ms, run.restarted_ms), nodes=1)
     return report, broken + problems, run
 
 

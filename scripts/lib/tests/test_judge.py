@@ -24,10 +24,10 @@ DONE = ("DISPATCHED", None)
 
 class JudgeTest(unittest.TestCase):
     def run_with(self, middle, attempts):
-        """`middle`: the receipts of b; `attempts`: its record. Killed at 25."""
+        """`middle`: the receipts of b; `attempts`: its record. Killed at 25, up again at 30."""
         receipts = [receipt("a", 10, 1, 200), *middle, receipt("c", 90, 1, 200)]
         jobs = {"a": completed("a", DONE), "b": completed("b", *attempts), "c": completed("c", DONE)}
-        return judge(FEED, receipts, jobs, 25, 1)
+        return judge(FEED, receipts, jobs, (25, 30), 1)
 
     def test_a_clean_run_with_a_retry(self):
         report, problems = self.run_with([receipt("b", 20, 1, 503), receipt("b", 40, 2, 200)],
@@ -46,6 +46,10 @@ class JudgeTest(unittest.TestCase):
         report, problems = self.run_with([reset, receipt("b", 60, 2, 200)], [("RETRYABLE", "CONNECTION_RESET"), DONE])
         self.assertEqual((report["duplicates_marked"], problems), (1, []))
 
+    def test_what_the_dead_node_had_sent_is_no_takeover(self):
+        report, _ = self.run_with([receipt("b", 27, 1, 200)], [DONE])
+        self.assertEqual(report["takeover_ms"], 65)
+
     def test_a_repeat_that_nothing_explains_fails_the_run(self):
         report, problems = self.run_with([receipt("b", 20, 1, 200), receipt("b", 60, 2, 200)],
                                          [("RETRYABLE", "HTTP_500"), DONE])
@@ -63,7 +67,7 @@ class JudgeTest(unittest.TestCase):
 
     def test_a_run_without_a_kill_is_no_success(self):
         receipts = [receipt(i, 10 + n, 1, 200) for n, i in enumerate(FEED)]
-        _, problems = judge(FEED, receipts, {i: completed(i, DONE) for i in FEED}, None, 1)
+        _, problems = judge(FEED, receipts, {i: completed(i, DONE) for i in FEED}, (None, None), 1)
         self.assertIn("never killed", problems[0])
 
 
