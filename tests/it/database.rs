@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use railyard_node::Node;
-use railyard_store::{Store, StoreConfig};
+use railyard_store::{Store, StoreConfig, StoreError};
 use railyard_testkit::{Cut, FakeRail, FaultProxy, Mode, Moment, Receipt, TestDb, eventually, eventually_some, verify};
 use serde_json::Value;
 
@@ -293,4 +293,18 @@ async fn trap_statements_time_out() {
     let record = assert_once(&world, &rail, 12).await;
     assert_eq!(record.count("DISPATCHED"), 12);
     node.stop(SOON).await;
+}
+
+/// What the database says that means *come again*, and what means *no*: the first is waited out, the second is not
+/// tried for ever.
+#[tokio::test]
+async fn trap_errors_that_pass_are_told_from_refusals() {
+    let world = World::new().await;
+    let passing = ["25006", "25P03", "40001", "40P01", "53100", "53200", "53300", "55P03", "57014", "57P01", "58030"];
+    let refusing = ["22003", "23505", "42501", "42P01", "P0001"];
+    for (state, passes) in passing.map(|state| (state, true)).into_iter().chain(refusing.map(|state| (state, false))) {
+        let raise = format!("DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END $$");
+        let error = world.sql.batch_execute(&raise).await.unwrap_err();
+        assert_eq!(StoreError::from(error).is_transient(), passes, "{state}");
+    }
 }

@@ -76,10 +76,11 @@ impl Fleet {
 
 /// Waits until the process stands still: stopped by a signal, whoever sent it.
 pub(crate) async fn frozen(node: &NodeProcess) {
-    let stat = format!("/proc/{}/stat", node.pid().unwrap());
-    eventually(SOON, "the process stands still", || async {
-        let text = std::fs::read_to_string(&stat).unwrap();
-        text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
-    })
-    .await;
+    eventually(SOON, "the process stands still", || async { is_frozen(node) }).await;
+}
+
+/// Whether the process stands still.
+pub(crate) fn is_frozen(node: &NodeProcess) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{}/stat", node.pid().unwrap())).unwrap();
+    text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }

@@ -10,7 +10,9 @@ use railyard_node::{Node, NodeOptions};
 use railyard_store::crypt::MasterKeys;
 use railyard_store::{Store, StoreConfig};
 use railyard_testkit::verify::Verdict;
-use railyard_testkit::{FakeRail, Gate, OwnServer, Receipt, Sandbox, eventually, eventually_some, verify};
+use railyard_testkit::{
+    FakeRail, FaultProxy, Gate, Mode, OwnServer, Receipt, Sandbox, eventually, eventually_some, verify,
+};
 use serde_json::json;
 use tokio_postgres::{Client, NoTls};
 
@@ -40,9 +42,13 @@ impl Place {
     }
 
     async fn node(&self, change: impl FnOnce(&mut NodeOptions)) -> Node {
+        self.node_on(self.store.clone(), change).await
+    }
+
+    async fn node_on(&self, store: Store, change: impl FnOnce(&mut NodeOptions)) -> Node {
         let mut options = options();
         change(&mut options);
-        Node::start(options, self.store.clone(), Arc::clone(&self.keys), &prometheus::Registry::new()).await.unwrap()
+        Node::start(options, store, Arc::clone(&self.keys), &prometheus::Registry::new()).await.unwrap()
     }
 
     /// A connection as soon as the server gives one.
@@ -142,15 +148,19 @@ async fn outage_five_immediate_restarts_under_load() {
     node.stop(SOON).await;
 }
 
-/// The database is away for longer than the lease while calls are out that succeed: they are recorded as what they
-/// were when it is back, by the process that made them, and none is sent again, although another node waits to heal.
+/// The database is away for longer than the lease while calls are out that succeed. When it is back, another node takes
+/// the partitions over before the first gets through: it leaves what was in flight alone for a whole lease of its own,
+/// so that the first records what it knows. Nothing is sent again.
 #[tokio::test(flavor = "multi_thread")]
 async fn outage_longer_than_the_lease_sends_nothing_again() {
     const GROUPS: usize = 8;
     let place = Place::new(&[]).await;
+    let proxy = FaultProxy::postgres(place.server.address()).await;
     let gate = Gate::closed();
     let rail = FakeRail::start().await.otherwise().hold_until(&gate);
-    let node = place.node(|options| options.slack = Duration::from_secs(1)).await;
+    let behind_proxy = Store::new(StoreConfig::at(&proxy.url(&place.server.url()))).unwrap();
+    let slack = |options: &mut NodeOptions| options.slack = Duration::from_secs(1);
+    let node = place.node_on(behind_proxy, slack).await;
     let sql = place.connect().await;
     let mut bodies = HashMap::new();
     for n in 0..2 * GROUPS {
@@ -159,11 +169,19 @@ async fn outage_longer_than_the_lease_sends_nothing_again() {
     }
     eventually(SOON, "a call of each group is out", || async { gate.waiting() == GROUPS }).await;
     place.server.server().stop().await.unwrap();
+    proxy.set(Mode::Refuse);
     gate.open();
     rail.await_answered(GROUPS, SOON).await;
     eventually(SOON, "the lease has run out", || async { !node.readiness().0 }).await;
-    let other = place.node(|options| options.name = "other".to_owned()).await;
     place.server.server().start_again().await.unwrap();
+    let other = place.node(|options| options.name = "other".to_owned()).await;
+    let sql = place.connect().await;
+    eventually(SOON, "the other has taken over", || async {
+        let owner = "SELECT count(*) FROM partition_lease l JOIN node n ON n.node_id = l.owner WHERE n.name = 'other'";
+        sql.query_one(owner, &[]).await.unwrap().get::<_, i64>(0) == 256
+    })
+    .await;
+    proxy.set(Mode::Pass);
     let record = place.assert_once(&rail, &bodies).await;
     assert_eq!((record.count("DISPATCHED"), record.count("ZOMBIE_REQUEUE")), (2 * GROUPS, 0));
     node.stop(SOON).await;

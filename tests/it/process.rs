@@ -1,13 +1,14 @@
 //! What one process owes when it is killed, asked to end, or killed by what it is given.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use railyard_testkit::verify::Verdict;
 use railyard_testkit::{FakeRail, Gate, eventually, verify};
 use serde_json::json;
 
 use crate::fleet::{Fleet, LATER};
+use crate::producer::Item;
 use crate::record::{Record, misplaced};
 use crate::world::{SECRET, SOON};
 
@@ -146,4 +147,49 @@ async fn trap_shutdown_is_not_a_failed_attempt() {
     let record = Record::read(&fleet.world.sql).await;
     assert_eq!((record.count("DISPATCHED"), record.count("ZOMBIE_REQUEUE")), (MESSAGES, 0));
     assert_eq!(misplaced(&fleet.world.sql).await, verify::NONE);
+}
+
+/// Two hundred calls are out to receivers that do not answer, from a node with five connections: none is held during a
+/// call, so the API answers at once and a receiver that does answer gets its message within a second.
+#[tokio::test(flavor = "multi_thread")]
+async fn trap_slow_receivers_hold_no_connection() {
+    const SLOW: usize = 200;
+    let fleet = Fleet::with(|sandbox| {
+        sandbox
+            .set("database.work_connections", 3)
+            .set("database.api_connections", 2)
+            .set("http.endpoint_concurrency", SLOW)
+    })
+    .await;
+    let gate = Gate::closed();
+    let slow = FakeRail::start().await.otherwise().hold_until(&gate);
+    let quick = FakeRail::start().await;
+    for n in 0..SLOW {
+        Item::payment(&fleet.world, &slow.url(), &format!("slow-{n}"), &format!("key-{n}"))
+            .by(&fleet.world.sql)
+            .await
+            .unwrap();
+    }
+    let node = fleet.ready("node").await;
+    eventually(LATER, "all calls are out", || async { gate.waiting() == SLOW }).await;
+    let transactions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                        AND application_name LIKE 'railyard%' AND state LIKE 'idle in transaction%'";
+    assert_eq!(fleet.world.one::<i64>(transactions).await, 0);
+    for n in 0..20 {
+        let started = Instant::now();
+        let job = json!({
+            "source": "test", "type": "made", "groupId": "quick", "targetUrl": quick.url(), "payload": "{}",
+            "payloadContentType": "application/json", "credentialsId": fleet.world.credentials.to_string(),
+            "idempotencyKey": format!("quick-{n}"),
+        });
+        let made = node.http().post("/api/dispatch/jobs", &job).await.unwrap().expect_status(201).json();
+        let answered = started.elapsed();
+        let id = made["id"].as_str().unwrap().to_owned();
+        quick.await_where("the quick one", SOON, |receipts| receipts.iter().any(|r| r.message_key() == id)).await;
+        assert!(answered < Duration::from_secs(1), "the API took {answered:?}");
+        assert!(started.elapsed() < Duration::from_secs(2), "delivered after {:?}", started.elapsed());
+    }
+    assert_eq!(gate.waiting(), SLOW);
+    gate.open();
+    fleet.all_completed(SLOW + 20).await;
 }
