@@ -7,11 +7,11 @@ import subprocess
 from .judge import Job
 
 JOBS = """
-SELECT json_build_object('instruction', j.idempotency_key, 'id', j.outbox_id, 'status', o.status,
-  'created_ms', floor(extract(epoch FROM j.created_at) * 1000),
-  'attempts', (SELECT json_agg(json_build_array(a.attempt_no, a.state, a.error_code) ORDER BY a.attempt_no)
-               FROM payment_outbox_attempts a WHERE a.outbox_id = j.outbox_id AND NOT a.late))
+SELECT json_build_array(j.outbox_id, j.idempotency_key, floor(extract(epoch FROM j.created_at) * 1000), o.status)
 FROM dispatch_job j LEFT JOIN dispatch_job_outcome o ON o.outbox_id = j.outbox_id
+"""
+ATTEMPTS = """
+SELECT json_build_array(outbox_id, attempt_no, state, error_code) FROM payment_outbox_attempts WHERE NOT late
 """
 
 
@@ -39,10 +39,9 @@ def completed(url):
 
 def jobs(url):
     """{instruction: Job} of everything on record."""
-    out = {}
-    for line in _psql(url, JOBS).splitlines():
-        row = json.loads(line)
-        job = Job(row["id"], row["created_ms"], row["status"])
-        job.attempts = {number: (state, code) for number, state, code in row["attempts"] or []}
-        out[row["instruction"]] = job
+    by_id, out = {}, {}
+    for job_id, instruction, created_ms, status in map(json.loads, _psql(url, JOBS).splitlines()):
+        by_id[job_id] = out[instruction] = Job(job_id, created_ms, status)
+    for job_id, number, state, code in map(json.loads, _psql(url, ATTEMPTS).splitlines()):
+        by_id[job_id].attempts[number] = (state, code)
     return out
