@@ -156,7 +156,9 @@ fn fits(name: &str, before: &[Receipt], sent_again: usize, record: &Record) -> R
     let doubts = record.count("ZOMBIE_REQUEUE");
     let fits = match name {
         // Nothing had been committed, so nothing is in doubt and nothing was called.
-        "discovered" | "begin_before_commit" => before.is_empty() && sent_again == 0 && doubts == 0,
+        "discovered" | "begin_before_fence" | "begin_before_commit" => {
+            before.is_empty() && sent_again == 0 && doubts == 0
+        }
         // Intent stands, the call does not: in doubt, and sent once.
         "begin_after_commit" | "before_call" | "last_check" => before.is_empty() && sent_again == 0 && doubts > 0,
         // Sent and answered, and the outcome is not on record: sent again, with a reason.

@@ -2,8 +2,9 @@
 //! Debug builds only; in a release build this is nothing.
 
 /// Every name there is, in the order of a message's life. `tests/` walks this list.
-pub const NAMES: [&str; 9] = [
+pub const NAMES: [&str; 10] = [
     "discovered",
+    "begin_before_fence",
     "begin_before_commit",
     "begin_after_commit",
     "before_call",

@@ -113,6 +113,7 @@ impl Store {
         let done = if batch.begin.is_empty() {
             settle_only(&conn, batch).await?
         } else {
+            crate::failpoint::reached("begin_before_fence");
             match settle_and_begin(&conn, node, batch).await? {
                 Some(done) => done,
                 None => {
