@@ -161,10 +161,7 @@ mod tests {
         let mut legal = Vec::new();
         for state in GroupState::ALL {
             for event in events() {
-                let name = match &event {
-                    Event::Settled(None) => "Settled(none)",
-                    other => other.name(),
-                };
+                let name = if matches!(event, Event::Settled(None)) { "Settled(none)" } else { event.name() };
                 match state.apply(event) {
                     Ok((next, effect)) => legal.push(format!("{state:?} {name} -> {next:?} {}", effect_name(&effect))),
                     Err(illegal) => assert_eq!(illegal.state, state),
