@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::connect::Store;
 use crate::error::StoreError;
+use crate::lease::FENCE;
 
 /// $2: attempts of this node's own epochs that no live call knows. $5: S2's time rule, for rows whose node is gone.
 pub(crate) const HEAL: &str = "
@@ -80,8 +81,6 @@ const OWN: &str = "
 SELECT f.attempt_id, f.outbox_id, f.participant_id, f.attempt_no
 FROM in_flight f JOIN partition_lease l ON l.partition_id = f.partition_id
 WHERE l.owner = $1 AND l.epoch = f.epoch";
-
-const FENCE: &str = "SELECT 1 FROM node WHERE node_id = $1 AND lease_until > clock_timestamp() FOR KEY SHARE";
 
 /// A hundred years.
 const ZOMBIE_MS_MAX: i64 = 100 * 366 * 86_400_000;

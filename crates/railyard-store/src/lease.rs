@@ -13,7 +13,9 @@ use uuid::Uuid;
 use crate::connect::Store;
 use crate::error::StoreError;
 
-const FENCE: &str = "SELECT 1 FROM node WHERE node_id = $1 AND lease_until > clock_timestamp() FOR KEY SHARE";
+/// Taken before anything that only the holder of a good lease may do. Renewals pass it; a takeover waits for it.
+pub(crate) const FENCE: &str =
+    "SELECT 1 FROM node WHERE node_id = $1 AND lease_until > clock_timestamp() FOR KEY SHARE";
 
 /// A node as the others see it.
 #[derive(Clone, Debug)]

@@ -372,8 +372,7 @@ async fn a_takeover_serialises_with_a_begin_in_progress() {
     let race = Race::with(1, railyard_core::Mode::NextOnError).await;
     let other = race.test.db.connect().await;
     other.batch_execute("BEGIN").await.unwrap();
-    let fence = "SELECT 1 FROM node WHERE node_id = $1 AND lease_until > clock_timestamp() FOR KEY SHARE";
-    assert_eq!(other.query(fence, &[&race.me.0]).await.unwrap().len(), 1);
+    assert_eq!(other.query(lease::FENCE, &[&race.me.0]).await.unwrap().len(), 1);
     let mut taker = race.test.store.dedicated("taker").await.unwrap();
     let taking = tokio::spawn(async move {
         let taker_id = NodeId(Uuid::new_v4());

@@ -12,8 +12,7 @@ use uuid::Uuid;
 
 use crate::connect::{Conn, Store};
 use crate::error::StoreError;
-
-const FENCE: &str = "SELECT 1 FROM node WHERE node_id = $1 AND lease_until > clock_timestamp() FOR KEY SHARE";
+use crate::lease::FENCE;
 
 pub(crate) const DUE: &str = "
 SELECT s.outbox_id, s.due_at

@@ -17,6 +17,7 @@ use tokio_postgres::Row;
 
 use crate::connect::{Conn, Store};
 use crate::error::StoreError;
+use crate::lease::FENCE;
 
 mod claim;
 mod content;
@@ -100,8 +101,6 @@ impl From<tokio_postgres::Error> for Failed {
         StoreError::from(error).into()
     }
 }
-
-const FENCE: &str = "SELECT 1 FROM node WHERE node_id = $1 AND lease_until > clock_timestamp() FOR KEY SHARE";
 
 impl Store {
     /// Runs one batch as one transaction.
