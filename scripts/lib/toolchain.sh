@@ -69,6 +69,17 @@ ensure_c_compiler() {
   fi
 }
 
+# The tests with a wrong clock need libfaketime; without it they say that they were skipped.
+ensure_faketime() {
+  compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null && return 0
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "no libfaketime: installing it"
+    (apt_install faketime) || say "no libfaketime to be had: tests with a wrong clock are skipped"
+  else
+    say "no libfaketime: tests with a wrong clock are skipped"
+  fi
+}
+
 # Quietly, once updated; what it said is shown only if it failed.
 apt_install() {
   local log

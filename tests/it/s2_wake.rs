@@ -61,6 +61,35 @@ async fn s2_23_the_notice_is_new_work() {
     assert_eq!(heard.next().await.unwrap(), afterwards, "the second message of a ready group gave a notice");
 }
 
+/// What stands in the notice itself, heard by a client of our own: the two words, and never any data.
+#[tokio::test]
+async fn s2_23_the_notice_itself_says_new_work_and_no_more() {
+    let world = World::new().await;
+    let (client, mut connection) = tokio_postgres::connect(world.db.url(), tokio_postgres::NoTls).await.unwrap();
+    let listen = async {
+        client.batch_execute("LISTEN outbox_pending").await.unwrap();
+        Item::payment(&world, "http://127.0.0.1:9/", "g", "one").by(&world.sql).await.unwrap();
+        railyard_store::jobs::notify(&world.store).await.unwrap();
+        world.sql.batch_execute("NOTIFY outbox_pending, 'the end'").await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    let hear = async {
+        let mut heard = Vec::new();
+        while heard.last().is_none_or(|last| last != "the end") {
+            let message = std::future::poll_fn(|cx| connection.poll_message(cx)).await.unwrap().unwrap();
+            if let tokio_postgres::AsyncMessage::Notification(notice) = message {
+                heard.push(notice.payload().to_owned());
+            }
+        }
+        heard
+    };
+    let heard = tokio::select! {
+        heard = hear => heard,
+        () = listen => unreachable!("it waits for ever"),
+    };
+    assert_eq!(heard, ["new_work", "new_work", "the end"], "the producer's, the API's");
+}
+
 /// A thousand notices at once wake the poller at most twice: at the first and at the end of the debounce.
 #[tokio::test(flavor = "multi_thread")]
 async fn s2_24_a_thousand_notices_are_two_wakeups() {
