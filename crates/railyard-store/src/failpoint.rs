@@ -26,8 +26,12 @@ pub fn reached(name: &str) {
 #[cfg(debug_assertions)]
 mod debug {
     use std::sync::OnceLock;
+    use std::time::Duration;
 
     use rustix::process::{Signal, getpid, kill_process};
+
+    /// Much longer than a signal needs to reach every thread.
+    const TAKES_EFFECT: Duration = Duration::from_millis(50);
 
     static CHOSEN: OnceLock<Option<(String, Signal)>> = OnceLock::new();
 
@@ -35,9 +39,13 @@ mod debug {
         debug_assert!(super::NAMES.contains(&name), "{name} is not in NAMES");
         if let Some((chosen, signal)) = CHOSEN.get_or_init(chosen)
             && chosen == name
-            && let Err(error) = kill_process(getpid(), *signal)
         {
-            tracing::error!(name, %error, "failpoint reached, but the signal was refused");
+            match kill_process(getpid(), *signal) {
+                // The signal is the process's, and another thread may be the one to take it: this one does nothing
+                // more until it has worked.
+                Ok(()) => std::thread::sleep(TAKES_EFFECT),
+                Err(error) => tracing::error!(name, %error, "failpoint reached, but the signal was refused"),
+            }
         }
     }
 
