@@ -204,8 +204,8 @@ async fn freeze_in_an_open_transaction_costs_nothing() {
     let thaws = AtomicUsize::new(0);
     eventually(LATER, "both have ended", || async {
         // It stops each time it writes: at first it goes on when the server has ended its session, later at once.
-        let goes_on = thaws.load(Ordering::SeqCst) >= 3 || fleet.world.one::<i64>(open).await == 0;
-        if is_frozen(&node) && goes_on {
+        let frozen = is_frozen(&node);
+        if frozen && (thaws.load(Ordering::SeqCst) >= 3 || fleet.world.one::<i64>(open).await == 0) {
             thaws.fetch_add(1, Ordering::SeqCst);
             node.cont();
         }
