@@ -9,6 +9,7 @@ use railyard_rail::{Client, Endpoints};
 use railyard_store::Store;
 use railyard_store::crypt::MasterKeys;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::actors::{
@@ -47,6 +48,7 @@ impl Node {
             client: Client::new(&options.http)?,
             endpoints: Arc::new(Endpoints::new(&options.http)),
             metrics: Metrics::register(registry)?,
+            call_slots: Arc::new(Semaphore::new(options.calls_in_flight)),
             options,
             store,
             keys,
@@ -132,7 +134,9 @@ impl Node {
             let actors = &self.context.actors;
             let buffer = actors.buffer.ask(global_buffer::Msg::Observe, OBSERVE_TIMEOUT).await;
             let settler = actors.settler.ask(settler::Msg::Observe, OBSERVE_TIMEOUT).await;
-            if buffer.is_none_or(|seen| seen.busy == 0) && settler.is_none_or(|seen| seen.is_idle()) {
+            let quiet = buffer.is_none_or(|seen| seen.busy == 0) && settler.is_none_or(|seen| seen.is_idle());
+            // An actor that does not answer proves nothing: what is live here does.
+            if quiet && self.context.attempts.live() == 0 {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -114,6 +114,8 @@ impl From<tokio_postgres::Error> for StoreError {
                 }
             }
             "RY409" => Self::KeyReused { first: first_id(db.detail()) },
+            // A statement that took too long: others of its kind may not.
+            _ if code == &SqlState::QUERY_CANCELED => Self::Busy { detail },
             // Class 08 connection, 53 resources, 57 operator intervention; 58 system error, XX000 when a server dies.
             state if ["08", "53", "57", "58"].contains(&state.get(..2).unwrap_or_default()) => {
                 Self::Unavailable { detail: format!("{state}: {detail}") }

@@ -26,6 +26,8 @@ use crate::context::Context;
 
 /// A lane at which begin found nothing is not looked at again before this: a producer may be holding it.
 const COOLING: Duration = Duration::from_millis(250);
+/// Resting groups that make room for others at a time.
+const EVICT_MAX: usize = 1000;
 /// How often resting groups are looked over.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -50,6 +52,8 @@ pub(crate) struct Rested {
     pub(crate) tidy: bool,
     /// Nothing could be begun: leave it alone for a moment.
     pub(crate) cool: bool,
+    /// It has more that may be due, and gave its place up for others.
+    pub(crate) more: bool,
 }
 
 /// An answer to [`Msg::Room`].
@@ -192,7 +196,12 @@ impl State {
                 self.context.actors.poller.cast(poller::Msg::Tidy(hint.lane));
                 continue;
             };
-            if !self.has_room(&endpoint, &hint.lane) {
+            if self.is_crowded() && !self.groups.contains_key(&hint.lane) {
+                self.end_resting(Duration::ZERO, EVICT_MAX);
+                taken.refused += 1;
+                continue;
+            }
+            if !self.has_room(&endpoint) {
                 taken.refused += 1;
                 continue;
             }
@@ -215,12 +224,9 @@ impl State {
 
     /// An endpoint takes a few times as many lanes as it has places, so that a place never stands empty; a breaker
     /// that is open takes none.
-    fn has_room(&self, endpoint: &str, lane: &Lane) -> bool {
-        let full = self.groups.len() >= self.context.options.resident_groups && !self.groups.contains_key(lane);
+    fn has_room(&self, endpoint: &str) -> bool {
         let working = self.working.get(endpoint).copied().unwrap_or(0);
-        !full
-            && working < self.lanes_per_endpoint_max()
-            && !matches!(self.context.endpoints.admit(endpoint), Look::Open { .. })
+        working < self.lanes_per_endpoint_max() && !matches!(self.context.endpoints.admit(endpoint), Look::Open { .. })
     }
 
     fn lanes_per_endpoint_max(&self) -> usize {
@@ -245,11 +251,12 @@ impl State {
     }
 
     fn rested(&mut self, lane: &Lane, rested: &Rested) {
-        self.free(&rested.endpoint);
         if rested.tidy {
             self.context.actors.poller.cast(poller::Msg::Tidy(lane.clone()));
         }
+        // An actor that failed right after it had said so has been accounted for.
         let Some(entry) = self.groups.get_mut(lane) else { return };
+        let Standing::Working { endpoint } = std::mem::replace(&mut entry.standing, Standing::Ending) else { return };
         match lane {
             Lane::Single(_) => entry.end(),
             Lane::Group(_) => {
@@ -257,8 +264,15 @@ impl State {
                 entry.standing = Standing::Resting { since: now, cool_until: rested.cool.then(|| now + COOLING) };
             }
         }
+        self.free(&endpoint);
+        self.starved |= rested.more;
+        self.wake_if_room(&rested.endpoint);
+    }
+
+    /// There was more than room: look again once enough of it is free, and not for each lane.
+    fn wake_if_room(&mut self, endpoint: &str) {
         let room = self.credits.available_permits() * 4 >= self.context.options.credits;
-        let drained = self.working.get(&rested.endpoint).copied().unwrap_or(0) * 2 <= self.lanes_per_endpoint_max();
+        let drained = self.working.get(endpoint).copied().unwrap_or(0) * 2 <= self.lanes_per_endpoint_max();
         if self.starved && room && drained {
             self.starved = false;
             self.context.wake();
@@ -282,18 +296,26 @@ impl State {
         if let Lane::Group(group) = &lane {
             self.context.probes.forget(group);
         }
+        self.wake_if_room("");
     }
 
     fn sweep(&mut self, myself: &ActorRef<Msg>) {
-        let idle = self.context.options.idle_group;
-        for entry in self.groups.values_mut() {
-            if let Standing::Resting { since, .. } = entry.standing
-                && since.elapsed() >= idle
-            {
-                entry.end();
-            }
-        }
+        self.end_resting(self.context.options.idle_group, usize::MAX);
         myself.send_after(SWEEP, || Msg::Sweep);
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.groups.len() >= self.context.options.resident_groups
+    }
+
+    fn end_resting(&mut self, idle: Duration, at_most: usize) {
+        let resting = self.groups.values_mut().filter(|entry| match entry.standing {
+            Standing::Resting { since, .. } => since.elapsed() >= idle,
+            Standing::Working { .. } | Standing::Ending => false,
+        });
+        for entry in resting.take(at_most) {
+            entry.end();
+        }
     }
 
     fn gauge(&self) {

@@ -16,6 +16,7 @@ use railyard_core::{AttemptId, CallOutcome, ErrorCode, Lane, Message, NodeId, Se
 use railyard_rail::Place;
 use railyard_store::discover::Hint;
 use railyard_store::work::{BeginRequest, Ended, Late, Settled};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
@@ -47,6 +48,11 @@ pub(crate) struct State {
 struct Work {
     hint: Hint,
     place: Option<Place>,
+    /// The right to have a call running, and the credit that came with the hint.
+    call_slot: Option<OwnedSemaphorePermit>,
+    credit: OwnedSemaphorePermit,
+    /// The group has more, and gave its place up for others.
+    more: bool,
     attempt: Option<Guard>,
     /// Under which membership and since when the current message is begun.
     begun: Option<(NodeId, Duration)>,
@@ -66,8 +72,7 @@ impl Actor for GroupActor {
     async fn handle(&self, _: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         match message {
             Msg::Hinted(hint, credit) => {
-                state.work(*hint).await?;
-                drop(credit);
+                state.work(*hint, credit).await?;
             }
         }
         Ok(())
@@ -76,9 +81,19 @@ impl Actor for GroupActor {
 
 impl State {
     /// From a hint to rest.
-    async fn work(&mut self, hint: Hint) -> Result<(), ActorProcessingErr> {
+    async fn work(&mut self, hint: Hint, credit: OwnedSemaphorePermit) -> Result<(), ActorProcessingErr> {
         let epoch = hint.epoch;
-        let mut work = Work { hint, place: None, attempt: None, begun: None, outcome_at: Duration::ZERO, epoch };
+        let mut work = Work {
+            hint,
+            place: None,
+            call_slot: None,
+            credit,
+            more: false,
+            attempt: None,
+            begun: None,
+            outcome_at: Duration::ZERO,
+            epoch,
+        };
         let mut event = Event::Hinted;
         loop {
             let (state, effect) = self.state.apply(event)?;
@@ -104,6 +119,12 @@ impl State {
         };
         match place {
             Ok(place) => {
+                let slot = tokio::select! {
+                    slot = Arc::clone(&self.context.call_slots).acquire_owned() => slot,
+                    () = self.context.stopping.wait() => return Event::Refused,
+                };
+                // It is never closed.
+                work.call_slot = slot.ok();
                 work.place = Some(place);
                 Event::PlaceTaken
             }
@@ -122,6 +143,10 @@ impl State {
             Some(BeginAnswer::Nothing) => {
                 guard.done();
                 Event::NothingToBegin
+            }
+            Some(BeginAnswer::NotBegun) => {
+                guard.done();
+                Event::BeginFailed
             }
             // The guard's end says that nothing was sent: should the row exist after all, the Reaper takes it back.
             Some(BeginAnswer::Failed) | None => Event::BeginFailed,
@@ -199,6 +224,7 @@ impl State {
     async fn settle(&self, work: &mut Work, settlement: Settlement) -> Event {
         let state = settlement.state;
         let goes_on = self.goes_on(work, &settlement);
+        work.more = !goes_on && self.may_have_more(&settlement);
         let (request, guard) = match goes_on {
             true => {
                 let (request, guard) = self.request(work);
@@ -222,7 +248,13 @@ impl State {
                 guard.done();
                 Event::Drained
             }
-            (BeginAnswer::Failed | BeginAnswer::Begun(_) | BeginAnswer::Nothing, _) => Event::Settled(None),
+            (BeginAnswer::NotBegun, Some(guard)) => {
+                guard.done();
+                Event::Settled(None)
+            }
+            (BeginAnswer::Failed | BeginAnswer::NotBegun | BeginAnswer::Begun(_) | BeginAnswer::Nothing, _) => {
+                Event::Settled(None)
+            }
         }
     }
 
@@ -246,13 +278,20 @@ impl State {
         }
     }
 
-    /// Whether the next message of the group may take this one's place.
-    fn goes_on(&self, work: &Work, settlement: &Settlement) -> bool {
+    /// Whether another message of the group may be due now.
+    fn may_have_more(&self, settlement: &Settlement) -> bool {
         let ends = match settlement.next {
             Next::End { blocks, .. } => !blocks,
             Next::Again { .. } => false,
         };
         ends && matches!(self.lane, Lane::Group(_))
+    }
+
+    /// Whether it may take this one's place: nobody waits for the place, and calls are not scarce.
+    fn goes_on(&self, work: &Work, settlement: &Settlement) -> bool {
+        self.may_have_more(settlement)
+            && self.context.call_slots.available_permits() > 0
+            && matches!(self.lane, Lane::Group(_))
             && !self.context.stopping.is_set()
             && work.place.as_ref().is_some_and(|place| !place.has_waiters())
     }
@@ -273,9 +312,14 @@ impl State {
     fn rest(&self, work: Work, tidy: bool) {
         let endpoint = work.hint.endpoint.clone().unwrap_or_default();
         let cool = tidy && work.begun.is_none();
-        // The place is free before the buffer hears of it.
-        drop(work);
-        self.context.actors.buffer.cast(global_buffer::Msg::Rested(self.lane.clone(), Rested { endpoint, tidy, cool }));
+        let more = work.more;
+        // Place, slot and credit are free before the buffer hears of it.
+        let Work { place, call_slot, credit, .. } = work;
+        drop((place, call_slot, credit));
+        self.context
+            .actors
+            .buffer
+            .cast(global_buffer::Msg::Rested(self.lane.clone(), Rested { endpoint, tidy, cool, more }));
     }
 }
 

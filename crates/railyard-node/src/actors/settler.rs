@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::runtime::{self, Task};
 
+mod begins;
 mod lane;
 
 /// Items in one transaction.
@@ -56,7 +57,9 @@ pub(crate) enum BeginAnswer {
     Begun(Box<Begun>),
     /// Nothing to begin.
     Nothing,
-    /// Did not get through; nothing of it will ever be called.
+    /// Did not get through, and nothing of it stands in the database.
+    NotBegun,
+    /// Nobody knows whether it got through; nothing of it will ever be called.
     Failed,
 }
 

@@ -72,7 +72,8 @@ impl Store {
             let error = match self.resolve(transaction, attempts).await {
                 Ok(Resolved::Over(begun)) => return Ok(begun),
                 Ok(Resolved::InProgress) => StoreError::Busy { detail: "the transaction is still running".to_owned() },
-                Err(error) => error,
+                Err(error) if error.is_transient() => error,
+                Err(error) => return Err(error),
             };
             if tokio::time::Instant::now() >= end {
                 return Err(error);

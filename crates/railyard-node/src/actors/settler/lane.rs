@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use ractor::RpcReplyPort;
-use railyard_core::{AttemptId, Message, NodeId};
+use railyard_core::AttemptId;
 use railyard_store::StoreError;
 use railyard_store::clock::boottime;
-use railyard_store::work::{Batch, BeginRequest, Done, Ended, Failed, Late, Settled};
+use railyard_store::work::{Batch, BeginRequest, Ended, Late, Settled};
 
-use super::{BeginAnswer, Begun, Item, SettleAnswer, answer};
+use super::{BeginAnswer, Item, SettleAnswer, answer, begins};
 use crate::context::Context;
 
 /// First wait between two tries. The longest is the poll interval: after an outage, nothing waits longer than that.
@@ -42,7 +42,7 @@ pub(super) async fn run(context: &Context, items: Vec<Item>) {
     }
     context.metrics.settle_batch.observe(f64::from(u32::try_from(settle.len() + begin.len()).unwrap_or(u32::MAX)));
     let result = commit(context, settle, begin).await;
-    if !result.begun.is_empty() {
+    if result.begins.values().any(|answer| matches!(answer, BeginAnswer::Begun(_))) {
         context.metrics.claim_batches.inc();
     }
     distribute(context, waiting, result);
@@ -52,90 +52,37 @@ pub(super) async fn run(context: &Context, items: Vec<Item>) {
 #[derive(Default)]
 struct Outcome {
     settled: HashMap<AttemptId, Settled>,
-    begun: HashMap<AttemptId, Message>,
-    node: Option<NodeId>,
-    since: Duration,
-    /// Begins did not get through at all: not even *nothing to begin* is known.
-    begins_failed: bool,
+    /// One that is missing here has a fate that nobody knows.
+    begins: HashMap<AttemptId, BeginAnswer>,
 }
 
 async fn commit(context: &Context, settle: Vec<Ended>, begin: Vec<BeginRequest>) -> Outcome {
-    let mut outcome = Outcome { since: boottime(), ..Outcome::default() };
-    let lease = context.lease.good();
-    outcome.node = lease.as_ref().map(|membership| membership.node);
-    let slack = context.options.slack;
-    if let Some(node) = outcome.node
-        && !begin.is_empty()
-    {
-        let batch = Batch { settle: settle.clone(), begin: begin.clone(), slack };
-        match context.store.run(node, &batch).await {
-            Ok(Done { settled, begun, fenced }) => {
-                outcome.settled = settled;
-                outcome.begun = begun;
-                outcome.begins_failed = fenced;
-                return outcome;
-            }
-            Err(failed) => {
-                report(context, &failed.error);
-                match lost_begins(context, &failed, &begin).await {
-                    Some(begun) => outcome.begun = begun,
-                    None => outcome.begins_failed = true,
-                }
-            }
-        }
-        outcome.settled = settle_all(context, settle).await;
-        if outcome.begins_failed && begin.len() > 1 {
-            // One that the database refuses must not keep the others from beginning.
-            outcome.begun = begin_by_halves(context, node, begin).await;
-        }
-        return outcome;
+    let Some(node) = context.lease.good().map(|membership| membership.node) else {
+        let begins = begins::answers(&begin, |_| BeginAnswer::NotBegun);
+        return Outcome { settled: settle_all(context, settle).await, begins };
+    };
+    if begin.is_empty() {
+        return Outcome { settled: settle_all(context, settle).await, begins: HashMap::new() };
     }
-    outcome.begins_failed = !begin.is_empty();
-    outcome.settled = settle_all(context, settle).await;
-    outcome
-}
-
-/// Begins in ever smaller batches while the database refuses them for a reason of their own.
-async fn begin_by_halves(context: &Context, node: NodeId, begin: Vec<BeginRequest>) -> HashMap<AttemptId, Message> {
-    let mut begun = HashMap::new();
-    let mut left = vec![begin];
-    while let Some(mut part) = left.pop() {
-        let batch = Batch { settle: Vec::new(), begin: part.clone(), slack: context.options.slack };
-        match context.store.run(node, &batch).await {
-            Ok(done) => begun.extend(done.begun),
-            Err(failed) => {
-                report(context, &failed.error);
-                if failed.commit_sent {
-                    begun.extend(lost_begins(context, &failed, &part).await.unwrap_or_default());
-                } else if failed.error.is_transient() {
-                    // The database is away: these lanes are found again when it is back.
-                    return begun;
-                } else if part.len() > 1 {
-                    left.push(part.split_off(part.len() / 2));
-                    left.push(part);
-                }
-            }
+    let batch = Batch { settle, begin, slack: context.options.slack };
+    let since = boottime();
+    match context.store.run(node, &batch).await {
+        Ok(done) => {
+            let settled = done.settled;
+            Outcome { settled, begins: begins::told(&batch.begin, done.begun, done.fenced, node, since) }
         }
-    }
-    begun
-}
-
-/// Begins whose COMMIT may have happened. `None`: none did, or nobody can say; in both cases none is called here.
-async fn lost_begins(
-    context: &Context,
-    failed: &Failed,
-    begin: &[BeginRequest],
-) -> Option<HashMap<AttemptId, Message>> {
-    if !failed.commit_sent {
-        return None;
-    }
-    let attempts: Vec<AttemptId> = begin.iter().map(|request| request.attempt_id).collect();
-    // After the slack no call would start any more: then the rows are left to the Reaper.
-    match context.store.resolve_until(failed.transaction.as_deref(), &attempts, context.options.slack).await {
-        Ok(begun) => Some(begun),
-        Err(error) => {
-            report(context, &error);
-            None
+        Err(failed) => {
+            report(context, &failed.error);
+            let Batch { settle, begin, .. } = batch;
+            let lost = begins::lost(context, &failed, &begin, node, since).await;
+            let settled = settle_all(context, settle).await;
+            let begins = match lost {
+                Some(begins) => begins,
+                // One that the database refuses must not keep the others from beginning.
+                None if begin.len() > 1 => begins::by_halves(context, node, begin).await,
+                None => begins::answers(&begin, |_| BeginAnswer::NotBegun),
+            };
+            Outcome { settled, begins }
         }
     }
 }
@@ -155,17 +102,18 @@ async fn settle_all(context: &Context, settle: Vec<Ended>) -> HashMap<AttemptId,
                 settled.extend(done.settled);
                 wait = RETRY_FIRST;
             }
-            Err(failed) if failed.error.is_transient() => {
-                report(context, &failed.error);
-                left.push(part);
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(context.options.poll);
-            }
-            Err(failed) if part.len() > 1 => {
+            // A row that somebody holds, or one that takes too long, must not keep the others from being written.
+            Err(failed) if part.len() > 1 && begins::is_about_rows(&failed.error) => {
                 report(context, &failed.error);
                 let half = part.split_off(part.len() / 2);
                 left.push(half);
                 left.push(part);
+            }
+            Err(failed) if failed.error.is_transient() => {
+                report(context, &failed.error);
+                left.insert(0, part);
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(context.options.poll);
             }
             Err(failed) => {
                 report(context, &failed.error);
@@ -178,7 +126,8 @@ async fn settle_all(context: &Context, settle: Vec<Ended>) -> HashMap<AttemptId,
     settled
 }
 
-/// One outcome that the database refuses by itself: its lane is held, its in-flight row stays, a person looks.
+/// One outcome that the database refuses by itself: its lane is held for a person to look at; its in-flight row is
+/// healed once its deadline has passed, and stays held.
 async fn quarantine(context: &Context, ended: &Ended, error: &StoreError) {
     let attempt = ended.settlement.attempt_id;
     tracing::error!(attempt_id = %attempt, lane = %ended.settlement.lane, %error, "outcome refused by the database: lane held");
@@ -190,15 +139,9 @@ async fn quarantine(context: &Context, ended: &Ended, error: &StoreError) {
 }
 
 fn distribute(context: &Context, mut waiting: Waiting, mut outcome: Outcome) {
-    let begins_failed = outcome.begins_failed;
-    let mut begun = |attempt: AttemptId| match (outcome.begun.remove(&attempt), outcome.node) {
-        (Some(message), Some(node)) => BeginAnswer::Begun(Box::new(Begun { message, node, since: outcome.since })),
-        (Some(_), None) => BeginAnswer::Failed,
-        (None, _) if begins_failed => BeginAnswer::Failed,
-        (None, _) => BeginAnswer::Nothing,
-    };
+    let mut told = |attempt: AttemptId| outcome.begins.remove(&attempt).unwrap_or(BeginAnswer::Failed);
     for (attempt, reply) in waiting.begins.drain() {
-        answer(reply, begun(attempt));
+        answer(reply, told(attempt));
     }
     for (attempt, next, reply) in waiting.settles {
         // One that is missing here was quarantined: dropping the reply says so.
@@ -206,7 +149,7 @@ fn distribute(context: &Context, mut waiting: Waiting, mut outcome: Outcome) {
             if let Settled::Late(late) = &settled {
                 count_late(context, *late);
             }
-            let next = next.map_or(BeginAnswer::Nothing, &mut begun);
+            let next = next.map_or(BeginAnswer::Nothing, &mut told);
             answer(reply, SettleAnswer { settled, next });
         }
     }
@@ -225,6 +168,6 @@ fn count_late(context: &Context, late: Late) {
     context.metrics.late_results.with_label_values(&[kind]).inc();
 }
 
-fn report(context: &Context, error: &StoreError) {
+pub(super) fn report(context: &Context, error: &StoreError) {
     context.trouble("settler", error);
 }

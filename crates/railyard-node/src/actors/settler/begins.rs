@@ -1,0 +1,102 @@
+//! What the lanes that asked to begin are told, also when the database refused, or its answer was lost.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use railyard_core::{AttemptId, Message, NodeId};
+use railyard_store::StoreError;
+use railyard_store::clock::boottime;
+use railyard_store::work::{Batch, BeginRequest, Failed};
+
+use super::lane::report;
+use super::{BeginAnswer, Begun};
+use crate::context::Context;
+
+/// The same kind of answer for each.
+pub(super) fn answers(
+    begin: &[BeginRequest],
+    mut each: impl FnMut(AttemptId) -> BeginAnswer,
+) -> HashMap<AttemptId, BeginAnswer> {
+    begin.iter().map(|request| (request.attempt_id, each(request.attempt_id))).collect()
+}
+
+/// What a transaction that is over has begun; `since` is from before it was sent.
+pub(super) fn told(
+    begin: &[BeginRequest],
+    mut begun: HashMap<AttemptId, Message>,
+    fenced: bool,
+    node: NodeId,
+    since: Duration,
+) -> HashMap<AttemptId, BeginAnswer> {
+    answers(begin, |attempt| match begun.remove(&attempt) {
+        Some(message) => BeginAnswer::Begun(Box::new(Begun { message, node, since })),
+        None if fenced => BeginAnswer::NotBegun,
+        None => BeginAnswer::Nothing,
+    })
+}
+
+/// Begins of a transaction that failed. `None`: COMMIT was never sent, so nothing was begun. Otherwise those whose fate
+/// is known; for the others, the Reaper compares the rows with what was called.
+pub(super) async fn lost(
+    context: &Context,
+    failed: &Failed,
+    begin: &[BeginRequest],
+    node: NodeId,
+    since: Duration,
+) -> Option<HashMap<AttemptId, BeginAnswer>> {
+    if !failed.commit_sent {
+        return None;
+    }
+    let attempts: Vec<AttemptId> = begin.iter().map(|request| request.attempt_id).collect();
+    // After the slack no call would start any more.
+    match context.store.resolve_until(failed.transaction.as_deref(), &attempts, context.options.slack).await {
+        Ok(begun) => Some(told(begin, begun, false, node, since)),
+        Err(error) => {
+            report(context, &error);
+            Some(HashMap::new())
+        }
+    }
+}
+
+/// Begins in ever smaller batches while the database refuses them for a reason of their own.
+pub(super) async fn by_halves(
+    context: &Context,
+    node: NodeId,
+    begin: Vec<BeginRequest>,
+) -> HashMap<AttemptId, BeginAnswer> {
+    let mut all = HashMap::with_capacity(begin.len());
+    let mut left = vec![begin];
+    while let Some(mut part) = left.pop() {
+        let batch = Batch { settle: Vec::new(), begin: part.clone(), slack: context.options.slack };
+        let since = boottime();
+        match context.store.run(node, &batch).await {
+            Ok(done) => all.extend(told(&part, done.begun, done.fenced, node, since)),
+            Err(failed) => {
+                report(context, &failed.error);
+                match lost(context, &failed, &part, node, since).await {
+                    Some(begins) => all.extend(begins),
+                    None if part.len() > 1 && is_about_rows(&failed.error) => {
+                        left.push(part.split_off(part.len() / 2));
+                        left.push(part);
+                    }
+                    // The database is away, or refuses this one: it is found again.
+                    None => all.extend(answers(&part, |_| BeginAnswer::NotBegun)),
+                }
+            }
+        }
+    }
+    all
+}
+
+/// An error that a smaller batch may not meet: whatever is not an outage and not a transaction to be repeated whole.
+pub(super) fn is_about_rows(error: &StoreError) -> bool {
+    match error {
+        StoreError::Unavailable { .. } | StoreError::Repeat { .. } => false,
+        StoreError::Busy { .. }
+        | StoreError::Invalid { .. }
+        | StoreError::KeyReused { .. }
+        | StoreError::Conflict { .. }
+        | StoreError::Unreadable { .. }
+        | StoreError::Database { .. } => true,
+    }
+}
