@@ -28,8 +28,16 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn publish(&self, membership: Option<Membership>) {
-        self.current.store(Arc::new(membership));
+    pub(crate) fn publish(&self, membership: Membership) {
+        self.current.store(Arc::new(Some(membership)));
+    }
+
+    /// Ends this membership, and no later one.
+    pub(crate) fn withdraw(&self, node: NodeId) {
+        self.current.rcu(|current| match current.as_ref() {
+            Some(membership) if membership.node == node => Arc::new(None),
+            Some(_) | None => Arc::clone(current),
+        });
     }
 
     /// The membership, if its lease is good now.

@@ -55,7 +55,9 @@ WITH doomed AS (
     max_attempts, timeout_ms, attempt_count, failures, zombies, next_attempt_at, created_at)
   SELECT outbox_id, participant_id, sequence_id, partition_id, rail_type, endpoint, mode, max_attempts, timeout_ms,
     attempt_no, failures + 1, zombies + 1,
-    CASE WHEN holds AND participant_id IS NULL THEN 'infinity' ELSE now END, created_at
+    CASE WHEN participant_id IS NULL
+              AND (holds OR EXISTS (SELECT 1 FROM group_hold h WHERE h.participant_id = decided.outbox_id::text))
+         THEN 'infinity' ELSE now END, created_at
   FROM decided WHERE holds OR NOT (known_success OR spent)
 ), held AS (
   INSERT INTO group_hold (participant_id, kind, outbox_id, reason, actor)
@@ -84,6 +86,9 @@ WHERE l.owner = $1 AND l.epoch = f.epoch";
 
 /// A hundred years.
 const ZOMBIE_MS_MAX: i64 = 100 * 366 * 86_400_000;
+
+/// Rows healed in one transaction (the statement's LIMIT).
+pub const HEAL_BATCH: usize = 100;
 
 /// How to heal.
 #[derive(Clone, Copy, Debug)]

@@ -86,9 +86,9 @@ impl Actor for CacheKeeper {
 
     async fn pre_start(&self, myself: ActorRef<Msg>, context: Context) -> Result<State, ActorProcessingErr> {
         context.actors.cache_keeper.set(myself.clone());
-        let mut state = State { context, loads: 0, failures: 0 };
-        state.reload().await;
-        myself.send_after(state.context.options.cache_ttl, || Msg::Age);
+        let state = State { context, loads: 0, failures: 0 };
+        // In `handle`: the database may be away, and the supervisor is not to wait for it.
+        myself.cast(Msg::Age)?;
         Ok(state)
     }
 

@@ -187,7 +187,10 @@ impl Keeper {
     fn publish(&mut self, membership: Membership) {
         self.context.metrics.partitions_owned.set(i64::try_from(membership.partitions.len()).unwrap_or(i64::MAX));
         self.membership = Some(membership.clone());
-        self.context.lease.publish(Some(membership));
+        // A keeper on its way out says nothing more: another one may speak for this node already.
+        if !self.leave.load(Ordering::SeqCst) {
+            self.context.lease.publish(membership);
+        }
     }
 
     fn drop_lapsed(&mut self) {
@@ -198,7 +201,7 @@ impl Keeper {
 
     fn lose(&mut self, why: &str) {
         if let Some(membership) = self.membership.take() {
-            self.context.lease.publish(None);
+            self.context.lease.withdraw(membership.node);
             self.context.metrics.lease_losses.inc();
             self.context.metrics.partitions_owned.set(0);
             tracing::error!(node_id = %membership.node, why, "lease lost: nothing more is begun under it");
@@ -214,8 +217,9 @@ impl Keeper {
     }
 
     async fn goodbye(&mut self) {
-        self.context.lease.publish(None);
-        let (Some(membership), Some(connection)) = (self.membership.take(), self.connection.as_mut()) else { return };
+        let Some(membership) = self.membership.take() else { return };
+        self.context.lease.withdraw(membership.node);
+        let Some(connection) = self.connection.as_mut() else { return };
         let left =
             tokio::time::timeout(self.context.options.renewal, lease::leave(&mut connection.client, membership.node));
         match left.await {

@@ -99,6 +99,7 @@ impl State {
                 self.heard_at = Instant::now();
                 if heard {
                     self.wake();
+                    self.context.actors.cache_keeper.cast(cache_keeper::Msg::Flush);
                 }
                 Ok(())
             }

@@ -11,7 +11,7 @@ use railyard_core::settlement::Next;
 use railyard_core::{AttemptId, ErrorCode, Lane, Settlement};
 use railyard_store::StoreError;
 use railyard_store::clock::boottime;
-use railyard_store::heal::{HealRules, OwnInFlight};
+use railyard_store::heal::{HEAL_BATCH, HealRules, OwnInFlight};
 use railyard_store::work::{Batch, Ended, Settled};
 use serde::Serialize;
 use std::time::Duration;
@@ -93,7 +93,9 @@ impl State {
             }
         }
         self.take_back(never_sent).await?;
-        self.heal(membership.node, &orphans).await
+        // A node that died with a thousand calls leaves as many rows: batch after batch.
+        while self.heal(membership.node, &orphans).await? {}
+        Ok(())
     }
 
     /// Begun, and provably not sent by this process: back into its place at once.
@@ -117,7 +119,8 @@ impl State {
         Ok(())
     }
 
-    async fn heal(&mut self, node: railyard_core::NodeId, orphans: &[AttemptId]) -> Result<(), StoreError> {
+    /// Heals one batch; whether there may be another.
+    async fn heal(&mut self, node: railyard_core::NodeId, orphans: &[AttemptId]) -> Result<bool, StoreError> {
         let options = &self.context.options;
         let aged = self.aged_at.elapsed() >= options.reaper_interval;
         let zombie_after = if aged { options.zombie_after } else { Duration::MAX };
@@ -127,7 +130,7 @@ impl State {
             self.aged_at = Instant::now();
         }
         if healed.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         for one in &healed {
             if let Lane::Group(group) = &one.lane {
@@ -144,7 +147,7 @@ impl State {
             );
         }
         self.context.wake();
-        Ok(())
+        Ok(healed.len() >= HEAL_BATCH)
     }
 }
 
