@@ -148,7 +148,7 @@ async fn stop_at(name: &'static str) {
     first.set_failpoint(&format!("{name}:stop"));
     let mut bodies = HashMap::new();
     for n in 0..4 {
-        let item = fleet.payment(&rail.url(), &format!("group-{}", n % 2), &format!("key-{n}"));
+        let item = fleet.payment(&rail.url(), "group", &format!("key-{n}"));
         let body = item.bytes().to_vec();
         bodies.insert(item.by(&fleet.world.sql).await.unwrap().to_string(), body);
     }
@@ -168,7 +168,7 @@ async fn stop_at(name: &'static str) {
 
     // The owner stands still now, and there is something to begin: who begins it must be a member.
     second.stop();
-    fleet.payment(&rail.url(), "group-0", "after").by(&fleet.world.sql).await.unwrap();
+    fleet.payment(&rail.url(), "group", "after").by(&fleet.world.sql).await.unwrap();
     thaw(&fleet, &first, "first", old).await;
     assert_eq!(begun_by(&fleet, old).await, begun, "{name}: the old membership began something");
     second.kill9();

@@ -263,7 +263,7 @@ async fn trap_outage_demoted_primary_answers_503() {
     // The reload reaches a session with its next statement.
     eventually(SOON, "it answers 503", || async {
         let answer = post(2).await;
-        assert!([201, 503].contains(&answer.status), "{} {}", answer.status, answer.text());
+        assert!([200, 201, 503].contains(&answer.status), "{} {}", answer.status, answer.text());
         answer.status == 503 && answer.header("Retry-After").is_some()
     })
     .await;
@@ -272,7 +272,8 @@ async fn trap_outage_demoted_primary_answers_503() {
     sql.batch_execute("SELECT pg_reload_conf()").await.unwrap();
     let again = eventually_some(SOON, "it takes jobs again", || async {
         let answer = post(2).await;
-        (answer.status == 201).then(|| answer.json())
+        // 200 says that one of the earlier tries had got through.
+        [200, 201].contains(&answer.status).then(|| answer.json())
     })
     .await;
     let receipts = rail.await_answered(2, SOON).await;
