@@ -2,34 +2,39 @@
 
 use jiff::Timestamp;
 use railyard_core::{Epoch, Lane, OutboxId, ParticipantId, PartitionId, SequenceId};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use tokio_postgres::Row;
+use tokio_postgres::types::FromSql;
+use uuid::Uuid;
 
 use crate::connect::Store;
 use crate::error::StoreError;
 
-/// Groups that are due, of the owned partitions, oldest first. Holds are not looked at: a held group's hint stands at
-/// infinity. `statement_timestamp()`, since a bare `clock_timestamp()` is no index condition.
+/// Groups that are due, of the owned partitions, oldest first, each partition from behind its place on. Holds are not
+/// looked at: a held group's hint stands at infinity. `statement_timestamp()`, since a bare `clock_timestamp()` is no
+/// index condition.
 pub(crate) const DISCOVER_GROUPS: &str = "
 SELECT r.participant_id, p.partition_id, r.due_at
-FROM unnest($1::smallint[]) AS p(partition_id)
+FROM unnest($1::smallint[], $2::timestamptz[], $3::text[]) AS p(partition_id, due_at, participant_id)
 CROSS JOIN LATERAL (
   SELECT g.participant_id, g.due_at FROM ready_group g
-  WHERE g.partition_id = p.partition_id AND g.due_at <= statement_timestamp() AND g.due_at >= $2
-    AND g.participant_id <> ALL ($3::text[])
+  WHERE g.partition_id = p.partition_id AND g.due_at <= statement_timestamp()
+    AND (g.due_at, g.participant_id) > (p.due_at, p.participant_id)
+    AND g.participant_id <> ALL ($4::text[])
     AND NOT EXISTS (SELECT 1 FROM in_flight f WHERE f.participant_id = g.participant_id)
-  ORDER BY g.due_at, g.participant_id LIMIT $4) r
+  ORDER BY g.due_at, g.participant_id LIMIT $5) r
 ORDER BY r.due_at, r.participant_id";
 
 /// The same for messages without order.
 pub(crate) const DISCOVER_SINGLES: &str = "
 SELECT r.outbox_id, p.partition_id, r.next_attempt_at AS due_at, r.endpoint
-FROM unnest($1::smallint[]) AS p(partition_id)
+FROM unnest($1::smallint[], $2::timestamptz[], $3::uuid[]) AS p(partition_id, due_at, outbox_id)
 CROSS JOIN LATERAL (
   SELECT q.outbox_id, q.next_attempt_at, q.endpoint FROM payment_outbox_pending q
   WHERE q.participant_id IS NULL AND q.partition_id = p.partition_id AND q.next_attempt_at <= statement_timestamp()
-    AND q.next_attempt_at >= $2 AND q.outbox_id <> ALL ($3::uuid[])
-  ORDER BY q.next_attempt_at, q.outbox_id LIMIT $4) r
+    AND (q.next_attempt_at, q.outbox_id) > (p.due_at, p.outbox_id)
+    AND q.outbox_id <> ALL ($4::uuid[])
+  ORDER BY q.next_attempt_at, q.outbox_id LIMIT $5) r
 ORDER BY r.next_attempt_at, r.outbox_id";
 
 /// The endpoint of each group's head, from its probe on.
@@ -65,8 +70,8 @@ pub struct Search<'a> {
     pub busy: &'a [Lane],
     /// Where a known group's unsettled messages begin (its last settled number + 1), if this epoch settled one.
     pub probe: &'a (dyn Fn(&ParticipantId, Epoch) -> Option<SequenceId> + Sync),
-    /// Nothing that was due before this: pages behind the first.
-    pub after: Option<Timestamp>,
+    /// Where to begin; from the front if not given.
+    pub behind: Option<&'a Cursor>,
     /// About how many hints.
     pub limit: usize,
 }
@@ -77,11 +82,68 @@ pub struct Found {
     /// Oldest first.
     pub hints: Vec<Hint>,
     /// Where the next page begins; none if this one reached the end.
-    pub next_page: Option<Timestamp>,
+    pub next_page: Option<Cursor>,
+}
+
+/// A place behind a page, in each partition that may have more; the others have been seen to their end.
+#[derive(Clone, Debug, Default)]
+pub struct Cursor {
+    groups: BTreeMap<i16, (Timestamp, String)>,
+    singles: BTreeMap<i16, (Timestamp, Uuid)>,
+}
+
+impl Cursor {
+    /// Before everything.
+    fn front(partitions: impl Iterator<Item = i16> + Clone) -> Self {
+        let start = Timestamp::UNIX_EPOCH;
+        Self {
+            groups: partitions.clone().map(|partition| (partition, (start, String::new()))).collect(),
+            singles: partitions.map(|partition| (partition, (start, Uuid::nil()))).collect(),
+        }
+    }
+
+    /// A partition that gave its full share may have more behind it.
+    fn behind(groups: &[Row], singles: &[Row], share: usize) -> Result<Option<Self>, StoreError> {
+        let cursor = Self {
+            groups: ends(groups, "participant_id", share)?,
+            singles: ends(singles, "outbox_id", share)?,
+        };
+        Ok((!cursor.groups.is_empty() || !cursor.singles.is_empty()).then_some(cursor))
+    }
+}
+
+/// The last row of each partition that gave at least `share`; rows are in order.
+fn ends<'a, T: FromSql<'a>>(
+    rows: &'a [Row],
+    id: &str,
+    share: usize,
+) -> Result<BTreeMap<i16, (Timestamp, T)>, StoreError> {
+    let mut last: BTreeMap<i16, (usize, &Row)> = BTreeMap::new();
+    for row in rows {
+        let entry = last.entry(row.try_get("partition_id")?).or_insert((0, row));
+        *entry = (entry.0 + 1, row);
+    }
+    let full = last.into_iter().filter(|(_, (count, _))| *count >= share);
+    full.map(|(partition, (_, row))| Ok((partition, (row.try_get("due_at")?, row.try_get(id)?)))).collect()
+}
+
+/// Partitions, and where to begin in each: as columns.
+fn columns<T: Clone>(
+    places: &BTreeMap<i16, (Timestamp, T)>,
+    owned: &HashMap<i16, Epoch>,
+) -> (Vec<i16>, Vec<Timestamp>, Vec<T>) {
+    let owned = places.iter().filter(|(partition, _)| owned.contains_key(partition));
+    let mut columns = (Vec::new(), Vec::new(), Vec::new());
+    for (partition, (due, id)) in owned {
+        columns.0.push(*partition);
+        columns.1.push(*due);
+        columns.2.push(id.clone());
+    }
+    columns
 }
 
 impl Store {
-    /// Looks once over all owned partitions.
+    /// Looks once over all owned partitions, or those of the cursor.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -89,7 +151,6 @@ impl Store {
         if search.partitions.is_empty() || search.limit == 0 {
             return Ok(Found::default());
         }
-        let partitions: Vec<i16> = search.partitions.iter().map(|(partition, _)| i16::from(partition.0)).collect();
         let epochs: HashMap<i16, Epoch> =
             search.partitions.iter().map(|(partition, epoch)| (i16::from(partition.0), *epoch)).collect();
         let mut groups = Vec::new();
@@ -101,17 +162,20 @@ impl Store {
             }
         }
         // A partition gives a little more than its share, so that a page costs about `limit` however many there are.
-        let share = (4 * search.limit).div_ceil(partitions.len()).clamp(16, search.limit.max(16));
+        let share = (4 * search.limit).div_ceil(epochs.len()).clamp(16, search.limit.max(16));
         let per_partition = i64::try_from(share).unwrap_or(i64::MAX);
-        let after = search.after.unwrap_or(Timestamp::UNIX_EPOCH);
+        let front = Cursor::front(epochs.keys().copied());
+        let begin = search.behind.unwrap_or(&front);
 
         let conn = self.work().await?;
+        let (partitions, due, ids) = columns(&begin.groups, &epochs);
         let statement = conn.prepare_cached(DISCOVER_GROUPS).await?;
-        let grouped = conn.query(&statement, &[&partitions, &after, &groups, &per_partition]).await?;
+        let grouped = conn.query(&statement, &[&partitions, &due, &ids, &groups, &per_partition]).await?;
+        let (partitions, due, ids) = columns(&begin.singles, &epochs);
         let statement = conn.prepare_cached(DISCOVER_SINGLES).await?;
-        let single = conn.query(&statement, &[&partitions, &after, &singles, &per_partition]).await?;
+        let single = conn.query(&statement, &[&partitions, &due, &ids, &singles, &per_partition]).await?;
 
-        let mut found = Found { hints: Vec::new(), next_page: page_end(&grouped, &single, share)? };
+        let mut found = Found { hints: Vec::new(), next_page: Cursor::behind(&grouped, &single, share)? };
         let mut names: Vec<String> = Vec::with_capacity(grouped.len());
         let mut probes: Vec<i64> = Vec::with_capacity(grouped.len());
         for row in &grouped {
@@ -162,23 +226,4 @@ fn hint(
         due_at: row.try_get("due_at")?,
         probe,
     })
-}
-
-/// A partition that gave its full share may have more behind it: the next page starts at the earliest such end.
-fn page_end(grouped: &[Row], single: &[Row], share: usize) -> Result<Option<Timestamp>, StoreError> {
-    let mut end: Option<Timestamp> = None;
-    for rows in [grouped, single] {
-        let mut last: HashMap<i16, (usize, Timestamp)> = HashMap::new();
-        for row in rows {
-            let due: Timestamp = row.try_get("due_at")?;
-            let entry = last.entry(row.try_get("partition_id")?).or_insert((0, due));
-            *entry = (entry.0 + 1, entry.1.max(due));
-        }
-        for (count, due) in last.into_values() {
-            if count >= share {
-                end = Some(end.map_or(due, |earlier| earlier.min(due)));
-            }
-        }
-    }
-    Ok(end)
 }

@@ -76,7 +76,8 @@ fn statements(attempt_of: &[(Uuid, String)]) -> Vec<Statement> {
     let groups = "(SELECT array_agg('g' || n ORDER BY 'g' || n) FROM generate_series(1, 100) n)";
     let of_groups = |each: &str| format!("(SELECT array_agg({each} ORDER BY 'g' || n) FROM generate_series(1, 100) n)");
     let me = "'00000000-0000-0000-0000-000000000001'::uuid".to_owned();
-    let epoch = "'1970-01-01'::timestamptz".to_owned();
+    let from = |id: &str| format!("(SELECT array_agg({id} ORDER BY n) FROM generate_series(0, 255) n)");
+    let epoch = from("'1970-01-01'::timestamptz");
     let ids: Vec<String> = attempt_of.iter().map(|(id, _)| format!("'{id}'")).collect();
     let ids = format!("ARRAY[{}]::uuid[]", ids.join(","));
     let low = format!("(SELECT min(x) FROM unnest({ids}) x)").replace("min(x)", "(array_agg(x ORDER BY x))[1]");
@@ -102,7 +103,7 @@ fn statements(attempt_of: &[(Uuid, String)]) -> Vec<Statement> {
         Statement {
             name: "discover groups",
             sql: discover::DISCOVER_GROUPS,
-            arguments: vec![partitions.into(), epoch.clone(), "'{}'::text[]".into(), "16".into()],
+            arguments: vec![partitions.into(), epoch.clone(), from("''::text"), "'{}'::text[]".into(), "16".into()],
             // Three pages a partition, and at most three for each of the 4,096 hints that come back.
             buffers_max: 256 * 3 + 4096 * 3,
             before: "",
@@ -110,7 +111,7 @@ fn statements(attempt_of: &[(Uuid, String)]) -> Vec<Statement> {
         Statement {
             name: "discover singles",
             sql: discover::DISCOVER_SINGLES,
-            arguments: vec![partitions.into(), epoch, "'{}'::uuid[]".into(), "16".into()],
+            arguments: vec![partitions.into(), epoch, from("gen_random_uuid()"), "'{}'::uuid[]".into(), "16".into()],
             buffers_max: 256 * 3,
             before: "",
         },

@@ -24,12 +24,12 @@ DELETE FROM ready_group r WHERE r.participant_id = ANY ($1)
   AND NOT EXISTS (SELECT 1 FROM payment_outbox_pending p WHERE p.participant_id = r.participant_id)
   AND NOT EXISTS (SELECT 1 FROM in_flight f WHERE f.participant_id = r.participant_id)";
 
-/// (d) Held: infinity. Rail stopped: look again in a second. Else when the head is due, unless it is in flight.
+/// (d) Held: infinity. Rail stopped: look again in a while, or when it goes on. Else when the head is due, unless it is in flight.
 pub(crate) const MOVE: &str = "
 UPDATE ready_group r
 SET due_at = CASE
     WHEN EXISTS (SELECT 1 FROM group_hold h WHERE h.participant_id = r.participant_id) THEN 'infinity'
-    WHEN h.stopped THEN greatest(h.next_attempt_at, clock_timestamp() + interval '1 second')
+    WHEN h.stopped THEN greatest(h.next_attempt_at, clock_timestamp() + interval '5 seconds')
     ELSE h.next_attempt_at END
 FROM (
   SELECT g.participant_id, p.next_attempt_at,
@@ -40,21 +40,21 @@ FROM (
     WHERE q.participant_id = g.participant_id ORDER BY q.sequence_id LIMIT 1) p) h
 WHERE r.participant_id = h.participant_id
   AND NOT EXISTS (SELECT 1 FROM in_flight f WHERE f.participant_id = r.participant_id)
-RETURNING r.due_at <= clock_timestamp()";
+RETURNING r.participant_id, r.due_at <= clock_timestamp()";
 
 const MOVE_SINGLES: &str = "
-UPDATE payment_outbox_pending p SET next_attempt_at = clock_timestamp() + interval '1 second'
+UPDATE payment_outbox_pending p SET next_attempt_at = clock_timestamp() + interval '5 seconds'
 WHERE p.outbox_id = ANY ($1) AND p.participant_id IS NULL AND p.next_attempt_at <= clock_timestamp()
   AND EXISTS (SELECT 1 FROM rail_switch s WHERE s.kind = 'rail' AND s.name = p.rail_type AND s.paused)";
 
 impl Store {
-    /// Puts the hints of these lanes right. Returns whether one of them has something due after all: a producer
-    /// committed meanwhile, and had no reason to notify since the group was still ready.
+    /// Puts the hints of these lanes right. Returns those that have something due after all: a producer committed
+    /// meanwhile, and had no reason to notify since the group was still ready.
     ///
     /// # Errors
     /// [`StoreError`]; nothing was changed, and the hints are as early as before.
-    pub async fn tidy(&self, lanes: &[Lane]) -> Result<bool, StoreError> {
-        let mut due = false;
+    pub async fn tidy(&self, lanes: &[Lane]) -> Result<Vec<Lane>, StoreError> {
+        let mut due = Vec::new();
         let mut groups: Vec<&str> = lanes
             .iter()
             .filter_map(|lane| match lane {
@@ -82,7 +82,9 @@ impl Store {
             conn.query(&lock_ready, &[&groups]).await?;
             conn.execute(&delete_idle, &[&quiet]).await?;
             for row in conn.query(&move_hint, &[&groups]).await? {
-                due |= row.try_get::<_, bool>(0)?;
+                if row.try_get(1)? {
+                    due.push(Lane::Group(ParticipantId::new(row.try_get::<_, String>(0)?)));
+                }
             }
             crate::failpoint::reached("tidy_before_commit");
             conn.batch_execute("COMMIT").await?;

@@ -38,6 +38,23 @@ const SWITCH: &str = "
     WHERE s.paused <> excluded.paused
     RETURNING s.name";
 
+/// A stopped rail's groups are looked at every five seconds: once it goes on, at once. A hint that is too early is put
+/// right. Locked in the order of all others.
+const LOCK_WAITING: &str = "
+    SELECT participant_id FROM ready_group
+    WHERE due_at > clock_timestamp() AND due_at <= clock_timestamp() + interval '5 seconds'
+    ORDER BY participant_id FOR UPDATE";
+
+const LOOK_NOW: &str = "
+    UPDATE ready_group SET due_at = clock_timestamp()
+    WHERE due_at > clock_timestamp() AND due_at <= clock_timestamp() + interval '5 seconds'";
+
+/// A message without order has no hint beside its time, and a retry keeps that: it goes on within five seconds.
+const SINGLES_NOW: &str = "
+    UPDATE payment_outbox_pending SET next_attempt_at = clock_timestamp()
+    WHERE participant_id IS NULL AND rail_type = $1 AND attempt_count = 0
+      AND next_attempt_at > clock_timestamp() AND next_attempt_at <= clock_timestamp() + interval '5 seconds'";
+
 /// A rail as it is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RailSpec {
@@ -130,6 +147,11 @@ async fn switch_in(conn: &Conn, rail_type: &str, paused: bool, decision: Decisio
     let action = if paused { "rail.pause" } else { "rail.resume" };
     let detail = Some(json!({ "railType": rail_type }));
     audit::append(conn, &Entry { reason: Some(&reason), detail, ..Entry::new(action, decision.actor) }).await?;
+    if !paused {
+        conn.execute(LOCK_WAITING, &[]).await?;
+        conn.execute(LOOK_NOW, &[]).await?;
+        conn.execute(SINGLES_NOW, &[&rail_type]).await?;
+    }
     tell_nodes(conn).await?;
     conn.execute("SELECT pg_notify($1, 'new_work')", &[&WORK_CHANNEL]).await?;
     Ok(())

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use jiff::Timestamp;
 use railyard_core::{Epoch, NodeId, PartitionId};
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
@@ -19,7 +20,7 @@ SELECT s.outbox_id, s.due_at
 FROM unnest($1::smallint[]) AS p(partition_id)
 CROSS JOIN LATERAL (
   SELECT j.outbox_id, j.due_at FROM scheduled_job j
-  WHERE j.partition_id = p.partition_id AND j.due_at <= statement_timestamp()
+  WHERE j.partition_id = p.partition_id AND j.due_at <= statement_timestamp() AND (j.due_at, j.outbox_id) > ($3, $4)
   ORDER BY j.due_at, j.outbox_id LIMIT $2) s
 ORDER BY s.due_at, s.outbox_id LIMIT $2";
 
@@ -83,24 +84,49 @@ INSERT INTO ready_group (participant_id, partition_id, due_at)
 SELECT g, partition_of(g), clock_timestamp() FROM unnest($1::text[]) AS g ORDER BY g
 ON CONFLICT DO NOTHING";
 
+/// A place in the order of due jobs.
+#[derive(Clone, Copy, Debug)]
+pub struct Place(Timestamp, Uuid);
+
+/// What became of one page of due jobs.
+#[derive(Clone, Copy, Debug)]
+pub struct Promoted {
+    /// How many took their number.
+    pub jobs: usize,
+    /// Where the next page begins, if this one was full.
+    pub next_page: Option<Place>,
+}
+
 impl Store {
-    /// Promotes up to `limit` due jobs of the owned partitions. Returns how many.
+    /// Promotes up to `limit` due jobs of the owned partitions, from a place on.
     ///
     /// # Errors
     /// [`StoreError`]; nothing was promoted.
-    pub async fn promote(&self, me: NodeId, owned: &[(PartitionId, Epoch)], limit: usize) -> Result<usize, StoreError> {
+    pub async fn promote(
+        &self,
+        me: NodeId,
+        owned: &[(PartitionId, Epoch)],
+        behind: Option<Place>,
+        limit: usize,
+    ) -> Result<Promoted, StoreError> {
         let partitions: Vec<i16> = owned.iter().map(|(partition, _)| i16::from(partition.0)).collect();
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let page = i64::try_from(limit).unwrap_or(i64::MAX);
+        let Place(due, id) = behind.unwrap_or(Place(Timestamp::UNIX_EPOCH, Uuid::nil()));
         let conn = self.work().await?;
         let statement = conn.prepare_cached(DUE).await?;
-        let mut ids: Vec<Uuid> = column(&conn.query(&statement, &[&partitions, &limit]).await?)?;
+        let rows = conn.query(&statement, &[&partitions, &page, &due, &id]).await?;
+        let next_page = match rows.last() {
+            Some(last) if rows.len() >= limit => Some(Place(last.try_get("due_at")?, last.try_get("outbox_id")?)),
+            Some(_) | None => None,
+        };
+        let mut ids: Vec<Uuid> = column(&rows)?;
         ids.sort_unstable();
-        let promoted = match (ids.first().copied(), ids.last().copied()) {
+        let jobs = match (ids.first().copied(), ids.last().copied()) {
             (Some(low), Some(high)) => promote_due(&conn, me, &ids, low, high).await?,
             (None, _) | (_, None) => 0,
         };
         conn.ok();
-        Ok(promoted)
+        Ok(Promoted { jobs, next_page })
     }
 }
 

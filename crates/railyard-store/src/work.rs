@@ -6,7 +6,7 @@
 //!
 //! What a caller must do when the answer is lost:
 //! - settle: send the same batch again; the attempt ids make it idempotent;
-//! - begin: ask [`Store::resolve`] which of the attempts were committed, and start none before it has answered.
+//! - begin: ask [`Store::resolve_until`] which of the attempts were committed, and start none before it has answered.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -29,7 +29,6 @@ pub(crate) use claim::CLAIM;
 pub(crate) use content::CONTENT;
 pub(crate) use outcome::SETTLE;
 pub use outcome::{Late, Settled};
-pub use resolve::Resolved;
 
 /// One lane that may begin its head.
 #[derive(Clone, Debug)]
@@ -75,6 +74,8 @@ pub struct Done {
     pub settled: HashMap<AttemptId, Settled>,
     /// One entry per lane that was begun; the others had nothing to begin.
     pub begun: HashMap<AttemptId, Message>,
+    /// Begun, but their content cannot be read, for these reasons: not to be called.
+    pub unreadable: HashMap<AttemptId, String>,
     /// The lease was not good: nothing was begun.
     pub fenced: bool,
 }
@@ -106,7 +107,7 @@ impl Store {
     /// Runs one batch as one transaction.
     ///
     /// # Errors
-    /// [`Failed`]: with `commit_sent`, what happened is unknown until [`Store::resolve`] or a repeat has told.
+    /// [`Failed`]: with `commit_sent`, what happened is unknown until [`Store::resolve_until`] or a repeat has told.
     pub async fn run(&self, node: NodeId, batch: &Batch) -> Result<Done, Failed> {
         let conn = self.work().await?;
         let done = if batch.begin.is_empty() {
@@ -141,7 +142,8 @@ impl Store {
         Ok(done)
     }
 
-    /// An outcome that the database refuses by itself: its lane is held in doubt, its in-flight row stays as it is.
+    /// An outcome that the database refuses by itself, or a begun message that cannot be read: its lane is held in doubt,
+    /// its in-flight row stays as it is.
     ///
     /// # Errors
     /// [`StoreError`]; nothing was held.
@@ -224,11 +226,8 @@ async fn settle_and_begin(conn: &Conn, node: NodeId, batch: &Batch) -> Result<Op
         crate::failpoint::reached("settle_after_commit");
     }
     // Content is immutable: read after the commit, outside any transaction.
-    done.begun = content::load(conn, claims).await.map_err(|error| Failed {
-        error,
-        transaction: Some(transaction),
-        commit_sent: true,
-    })?;
+    let loaded = content::load(conn, claims, &mut done).await;
+    loaded.map_err(|error| Failed { error, transaction: Some(transaction), commit_sent: true })?;
     Ok(Some(done))
 }
 

@@ -26,6 +26,8 @@ use crate::context::Context;
 
 /// A lane at which begin found nothing is not looked at again before this: a producer may be holding it.
 const COOLING: Duration = Duration::from_millis(250);
+/// And this is cut short, when it is known to have something due after all, at most this often.
+const WARM_EVERY: Duration = Duration::from_secs(1);
 /// Resting groups that make room for others at a time.
 const EVICT_MAX: usize = 1000;
 /// How often resting groups are looked over.
@@ -36,7 +38,10 @@ pub(crate) enum Msg {
     /// How much room is there, and who is to be left out?
     Room(RpcReplyPort<Room>),
     /// Lanes that may have something due, with as many credits.
-    Offer(Vec<Hint>, OwnedSemaphorePermit, RpcReplyPort<Taken>),
+    /// Answered with how many went to work; the others have no room, or nothing at their head: look behind them.
+    Offer(Vec<Hint>, OwnedSemaphorePermit, RpcReplyPort<usize>),
+    /// These have something due although begin found nothing: the producer that held them is done.
+    Due(Vec<Lane>),
     /// A lane has come to rest.
     Rested(Lane, Rested),
     /// Passivate what has been resting too long.
@@ -62,17 +67,6 @@ pub(crate) struct Room {
     pub(crate) credits: Option<OwnedSemaphorePermit>,
     /// Lanes to leave out.
     pub(crate) busy: Vec<Lane>,
-}
-
-/// An answer to [`Msg::Offer`].
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Taken {
-    /// Lanes that went to work.
-    pub(crate) taken: usize,
-    /// Lanes whose endpoint has no room: look behind them.
-    pub(crate) refused: usize,
-    /// Lanes with nothing at their head: their hints are being taken away, look behind them.
-    pub(crate) empty: usize,
 }
 
 /// Its observable state.
@@ -102,6 +96,8 @@ pub(crate) struct State {
 struct Entry {
     actor: ActorRef<group_actor::Msg>,
     standing: Standing,
+    /// When its cooling was last cut short.
+    warmed: Option<Instant>,
 }
 
 enum Standing {
@@ -133,6 +129,7 @@ impl Actor for GlobalBuffer {
         match message {
             Msg::Room(reply) => answer(reply, state.room()),
             Msg::Offer(hints, credits, reply) => answer(reply, state.offer(&myself, hints, credits).await?),
+            Msg::Due(lanes) => state.due(&lanes),
             Msg::Rested(lane, rested) => state.rested(&lane, &rested),
             Msg::Sweep => state.sweep(&myself),
             Msg::Observe(reply) => answer(reply, state.observe()),
@@ -180,15 +177,14 @@ impl State {
         myself: &ActorRef<Msg>,
         hints: Vec<Hint>,
         mut credits: OwnedSemaphorePermit,
-    ) -> Result<Taken, ActorProcessingErr> {
-        let mut taken = Taken::default();
+    ) -> Result<usize, ActorProcessingErr> {
+        let mut taken = 0;
         let now = Instant::now();
         for hint in hints {
             if self.groups.get(&hint.lane).is_some_and(|entry| entry.standing.is_busy(now)) {
                 continue;
             }
             let Some(endpoint) = hint.endpoint.clone() else {
-                taken.empty += 1;
                 if let Lane::Group(group) = &hint.lane {
                     // Should the bound ever be wrong, this is where it would show: the next look starts from the first.
                     self.context.probes.forget(group);
@@ -198,11 +194,11 @@ impl State {
             };
             if self.is_crowded() && !self.groups.contains_key(&hint.lane) {
                 self.end_resting(Duration::ZERO, EVICT_MAX);
-                taken.refused += 1;
+                self.starved = true;
                 continue;
             }
             if !self.has_room(&endpoint) {
-                taken.refused += 1;
+                self.starved = true;
                 continue;
             }
             let Some(credit) = credits.split(1) else {
@@ -216,9 +212,8 @@ impl State {
             }
             // An actor that has just failed drops the message and with it the credit; its end is on its way to us.
             drop(actor.cast(group_actor::Msg::Hinted(Box::new(hint), credit)));
-            taken.taken += 1;
+            taken += 1;
         }
-        self.starved |= taken.refused > 0;
         Ok(taken)
     }
 
@@ -246,7 +241,7 @@ impl State {
         let (actor, _) = Actor::spawn_linked(None, GroupActor, arguments, myself.get_cell()).await?;
         self.lanes_by_actor.insert(actor.get_id(), lane.clone());
         let standing = Standing::Resting { since: Instant::now(), cool_until: None };
-        self.groups.insert(lane.clone(), Entry { actor: actor.clone(), standing });
+        self.groups.insert(lane.clone(), Entry { actor: actor.clone(), standing, warmed: None });
         Ok(actor)
     }
 
@@ -267,6 +262,20 @@ impl State {
         self.free(&endpoint);
         self.starved |= rested.more;
         self.wake_if_room(&rested.endpoint);
+    }
+
+    /// Once in a while: should it be looked at in vain again, it cools.
+    fn due(&mut self, lanes: &[Lane]) {
+        let now = Instant::now();
+        for lane in lanes {
+            let Some(entry) = self.groups.get_mut(lane) else { continue };
+            if let Standing::Resting { cool_until, .. } = &mut entry.standing
+                && entry.warmed.is_none_or(|warmed| warmed + WARM_EVERY < now)
+            {
+                *cool_until = None;
+                entry.warmed = Some(now);
+            }
+        }
     }
 
     /// There was more than room: look again once enough of it is free, and not for each lane.

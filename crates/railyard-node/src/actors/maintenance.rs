@@ -61,10 +61,7 @@ impl Actor for Maintenance {
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         match message {
             Msg::Tick => {
-                if let Err(error) = state.round().await {
-                    state.seen.failures += 1;
-                    state.context.trouble("maintenance", &error);
-                }
+                state.round().await;
                 myself.send_after(TICK, || Msg::Tick);
             }
             Msg::Observe(reply) => answer(reply, state.seen.clone()),
@@ -74,25 +71,44 @@ impl Actor for Maintenance {
 }
 
 impl State {
-    async fn round(&mut self) -> Result<(), StoreError> {
-        if self.days_at.is_none_or(|at| at.elapsed() >= DAYS_EVERY || self.seen.partitions_missing > 0) {
-            self.seen.partitions_missing = self.context.store.make_days().await?;
-            let dropped = self.context.store.drop_days(self.context.options.retention).await?;
-            if !dropped.is_empty() {
-                tracing::info!(?dropped, "days past their retention dropped");
-            }
-            self.seen.partitions_dropped += u64::try_from(dropped.len()).unwrap_or(0);
-            self.days_at = Some(Instant::now());
-        }
-        if self.swept_at.elapsed() >= SWEEP_EVERY {
-            self.swept_at = Instant::now();
-            let lost = self.context.store.sweep().await?;
-            for group in &lost {
-                tracing::error!(group, "discovery had lost this group: repaired; this is a bug");
-                self.context.metrics.repairs.inc();
-                self.seen.repairs += 1;
+    /// Each step by itself: one that keeps failing keeps none of the others from being done.
+    async fn round(&mut self) {
+        for outcome in [self.days().await, self.sweep().await, self.look_at_snapshots().await] {
+            if let Err(error) = outcome {
+                self.seen.failures += 1;
+                self.context.trouble("maintenance", &error);
             }
         }
+    }
+
+    async fn days(&mut self) -> Result<(), StoreError> {
+        if self.days_at.is_some_and(|at| at.elapsed() < DAYS_EVERY && self.seen.partitions_missing == 0) {
+            return Ok(());
+        }
+        self.seen.partitions_missing = self.context.store.make_days().await?;
+        let dropped = self.context.store.drop_days(self.context.options.retention).await?;
+        if !dropped.is_empty() {
+            tracing::info!(?dropped, "days past their retention dropped");
+        }
+        self.seen.partitions_dropped += u64::try_from(dropped.len()).unwrap_or(0);
+        self.days_at = Some(Instant::now());
+        Ok(())
+    }
+
+    async fn sweep(&mut self) -> Result<(), StoreError> {
+        if self.swept_at.elapsed() < SWEEP_EVERY {
+            return Ok(());
+        }
+        self.swept_at = Instant::now();
+        for group in self.context.store.sweep().await? {
+            tracing::error!(group, "discovery had lost this group: repaired; this is a bug");
+            self.context.metrics.repairs.inc();
+            self.seen.repairs += 1;
+        }
+        Ok(())
+    }
+
+    async fn look_at_snapshots(&mut self) -> Result<(), StoreError> {
         let oldest = self.context.store.oldest_snapshot().await?;
         self.context.metrics.oldest_snapshot_seconds.set(i64::try_from(oldest.as_secs()).unwrap_or(i64::MAX));
         if oldest >= SNAPSHOT_ALARM {

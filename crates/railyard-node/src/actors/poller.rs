@@ -2,26 +2,28 @@
 //!
 //! Owns nothing but the clock between two looks. Woken by its own timer, by the Listener, by the buffer when room has
 //! come free, and by anyone who committed something. A look takes its credits before it asks, offers what it found,
-//! and looks behind lanes whose endpoint is full. It also puts hints right where nothing could be begun.
+//! and looks behind lanes whose endpoint is full; where the front is longer than one look, the next one begins at the
+//! front again and then goes on where this one ended. It also puts hints right where nothing could be begun.
 //!
 //! If it dies, nothing is lost: its credits come back and the next one looks anew.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use railyard_core::{Epoch, Lane, PartitionId};
 use railyard_store::StoreError;
-use railyard_store::discover::Search;
+use railyard_store::discover::{Cursor, Search};
+use railyard_store::schedule;
 use serde::Serialize;
 
-use super::global_buffer::{self, Taken};
+use super::global_buffer;
 use super::settler::answer;
 use crate::context::Context;
 
-/// Pages looked through in one go when what comes first has no room.
-const PAGES_MAX: usize = 20;
+/// Pages looked through from one place on when what comes first has no room.
+const PAGES_MAX: usize = 10;
 /// Hints asked for at a time.
 const PAGE: usize = 500;
 /// Scheduled jobs promoted in one transaction.
@@ -64,8 +66,34 @@ pub(crate) struct Poller;
 pub(crate) struct State {
     context: Context,
     seen: Observed,
-    untidy: Vec<Lane>,
+    /// Where the last look ended, if it did not see all.
+    behind: Option<Cursor>,
+    /// Where the last round over due jobs ended: those of a group with an open producer are passed over.
+    promoted_to: Option<schedule::Place>,
+    untidy: BTreeSet<Lane>,
     flush_due: bool,
+}
+
+/// What follows a page.
+enum Onward {
+    /// The same place again, without what is busy now: something went to work and more is behind it.
+    Again,
+    /// None of it could go to work: look behind it.
+    Behind(Cursor),
+    /// All that is due has been seen.
+    End,
+    /// There is no room, or nothing is owned.
+    Stop,
+}
+
+/// How a walk over pages ended.
+enum Walked {
+    /// All that is due has been seen.
+    Through,
+    /// There is no room for more.
+    Stopped,
+    /// It was long enough; more is due from here on.
+    Short(Option<Cursor>),
 }
 
 /// Whether a look has been asked for and not begun: a burst of wake-ups is one look.
@@ -92,7 +120,7 @@ impl Actor for Poller {
         context.actors.poller.set(myself.clone());
         context.look_asked.begin();
         myself.cast(Msg::Tick)?;
-        Ok(State { context, seen: Observed::default(), untidy: Vec::new(), flush_due: false })
+        Ok(State { context, seen: Observed::default(), behind: None, promoted_to: None, untidy: BTreeSet::new(), flush_due: false })
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
@@ -115,49 +143,62 @@ impl State {
     async fn look(&mut self) {
         self.context.look_asked.begin();
         self.seen.looks += 1;
-        let mut after = None;
-        for _ in 0..PAGES_MAX {
-            match self.page(after).await {
-                Ok(Some(next)) => after = next,
-                Ok(None) => return,
-                Err(error) => return self.failed(&error),
+        let walked = match self.walk(None).await {
+            Ok(Walked::Short(here)) => {
+                let place = self.behind.take().or(here);
+                self.behind.clone_from(&place);
+                self.walk(place).await
             }
+            other => other,
+        };
+        match walked {
+            Ok(Walked::Through) => self.behind = None,
+            Ok(Walked::Short(here)) => self.behind = here,
+            Ok(Walked::Stopped) => {}
+            Err(error) => self.failed(&error),
         }
     }
 
-    /// One page. `Some(where to look on)`, or `None` when there is no reason to.
-    async fn page(&mut self, after: Option<Timestamp>) -> Result<Option<Option<Timestamp>>, StoreError> {
-        let Some(partitions) = self.owned() else { return Ok(None) };
+    /// Page by page from a place on.
+    async fn walk(&mut self, mut place: Option<Cursor>) -> Result<Walked, StoreError> {
+        for _ in 0..PAGES_MAX {
+            match self.page(place.as_ref()).await? {
+                Onward::Again => {}
+                Onward::Behind(next) => place = Some(next),
+                Onward::End => return Ok(Walked::Through),
+                Onward::Stop => return Ok(Walked::Stopped),
+            }
+        }
+        Ok(Walked::Short(place))
+    }
+
+    async fn page(&mut self, behind: Option<&Cursor>) -> Result<Onward, StoreError> {
+        let Some(partitions) = self.owned() else { return Ok(Onward::Stop) };
         let Some(room) = self.context.actors.buffer.ask(global_buffer::Msg::Room, BUFFER_TIMEOUT).await else {
-            return Ok(None);
+            return Ok(Onward::Stop);
         };
-        let Some(credits) = room.credits else { return Ok(None) };
+        let Some(credits) = room.credits else { return Ok(Onward::Stop) };
         let limit = credits.num_permits().min(PAGE);
         let probes = &self.context.probes;
         let search = Search {
             partitions: &partitions,
             busy: &room.busy,
             probe: &|group, epoch| probes.get(group, epoch),
-            after,
+            behind,
             limit,
         };
         let found = self.context.store.discover(&search).await?;
-        if found.hints.is_empty() {
-            return Ok(None);
-        }
         self.seen.hints += u64::try_from(found.hints.len()).unwrap_or(0);
         let offered = self
             .context
             .actors
             .buffer
             .ask(|reply| global_buffer::Msg::Offer(found.hints, credits, reply), BUFFER_TIMEOUT);
-        let Some(Taken { taken, refused, empty }) = offered.await else { return Ok(None) };
+        let Some(taken) = offered.await else { return Ok(Onward::Stop) };
         Ok(match found.next_page {
-            // Something went to work and more is behind it: the same page again, without what is busy now.
-            Some(_) if taken > 0 => Some(after),
-            // None of it could go to work: look behind it.
-            Some(next) if refused + empty > 0 => Some(Some(next)),
-            Some(_) | None => None,
+            Some(_) if taken > 0 => Onward::Again,
+            Some(next) => Onward::Behind(next),
+            None => Onward::End,
         })
     }
 
@@ -173,21 +214,24 @@ impl State {
     async fn promote(&mut self) {
         let Some(partitions) = self.owned() else { return };
         let Some(membership) = self.context.lease.good() else { return };
-        loop {
-            match self.context.store.promote(membership.node, &partitions, PROMOTE_MAX).await {
+        for _ in 0..PAGES_MAX {
+            let promoted =
+                self.context.store.promote(membership.node, &partitions, self.promoted_to, PROMOTE_MAX).await;
+            match promoted {
                 Ok(promoted) => {
-                    self.seen.promoted += u64::try_from(promoted).unwrap_or(0);
-                    if promoted < PROMOTE_MAX {
-                        return;
-                    }
+                    self.seen.promoted += u64::try_from(promoted.jobs).unwrap_or(0);
+                    self.promoted_to = promoted.next_page;
                 }
                 Err(error) => return self.failed(&error),
+            }
+            if self.promoted_to.is_none() {
+                return;
             }
         }
     }
 
     fn tidy_later(&mut self, myself: &ActorRef<Msg>, lane: Lane) {
-        self.untidy.push(lane);
+        self.untidy.insert(lane);
         if !self.flush_due {
             self.flush_due = true;
             myself.send_after(TIDY_AFTER, || Msg::FlushTidy);
@@ -196,7 +240,10 @@ impl State {
 
     async fn tidy(&mut self, myself: &ActorRef<Msg>) {
         self.flush_due = false;
-        let lanes: Vec<Lane> = self.untidy.drain(..self.untidy.len().min(TIDY_MAX)).collect();
+        let lanes: Vec<Lane> = self.untidy.iter().take(TIDY_MAX).cloned().collect();
+        for lane in &lanes {
+            self.untidy.remove(lane);
+        }
         if !self.untidy.is_empty() {
             self.flush_due = true;
             drop(myself.cast(Msg::FlushTidy));
@@ -204,7 +251,8 @@ impl State {
         match self.context.store.tidy(&lanes).await {
             Ok(due) => {
                 self.seen.tidied += u64::try_from(lanes.len()).unwrap_or(0);
-                if due {
+                if !due.is_empty() {
+                    self.context.actors.buffer.cast(global_buffer::Msg::Due(due));
                     self.context.wake();
                 }
             }

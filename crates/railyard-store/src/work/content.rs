@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use railyard_core::backoff::RetryStrategy;
-use railyard_core::{AttemptId, CredentialsId, Lane, Message, OutboxId, ParticipantId};
+use railyard_core::{CredentialsId, Lane, Message, OutboxId, ParticipantId};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::Done;
 use super::claim::Claim;
 use crate::connect::Conn;
 use crate::error::StoreError;
@@ -24,12 +25,12 @@ CROSS JOIN LATERAL (
   SELECT * FROM dispatch_job d
   WHERE d.outbox_id = g.outbox_id AND d.outbox_id >= $2 AND d.outbox_id <= $3 LIMIT 1) j";
 
-/// Joins claims with their content.
-pub(crate) async fn load(conn: &Conn, claims: Vec<Claim>) -> Result<HashMap<AttemptId, Message>, StoreError> {
+/// Joins claims with their content. One that cannot be read does not keep the others from being called.
+pub(crate) async fn load(conn: &Conn, claims: Vec<Claim>, done: &mut Done) -> Result<(), StoreError> {
     let mut ids: Vec<Uuid> = claims.iter().map(|claim| claim.outbox_id.0).collect();
     ids.sort_unstable();
     let (Some(low), Some(high)) = (ids.first().copied(), ids.last().copied()) else {
-        return Ok(HashMap::new());
+        return Ok(());
     };
     let statement = conn.prepare_cached(CONTENT).await?;
     let rows = conn.query(&statement, &[&ids, &low, &high]).await?;
@@ -37,15 +38,18 @@ pub(crate) async fn load(conn: &Conn, claims: Vec<Claim>) -> Result<HashMap<Atte
     for row in &rows {
         jobs.insert(row.try_get("outbox_id")?, row);
     }
-    claims
-        .into_iter()
-        .map(|claim| {
-            let row = jobs.get(&claim.outbox_id.0).ok_or_else(|| StoreError::Unreadable {
-                detail: format!("message {} has no job: its day was dropped", claim.outbox_id),
-            })?;
-            Ok((claim.attempt_id, message(claim, row)?))
-        })
-        .collect()
+    for claim in claims {
+        let attempt = claim.attempt_id;
+        let read = match jobs.get(&claim.outbox_id.0) {
+            Some(row) => message(claim, row),
+            None => Err(StoreError::Unreadable { detail: "it has no job: its day was dropped".to_owned() }),
+        };
+        match read {
+            Ok(message) => drop(done.begun.insert(attempt, message)),
+            Err(error) => drop(done.unreadable.insert(attempt, error.to_string())),
+        }
+    }
+    Ok(())
 }
 
 fn message(claim: Claim, row: &Row) -> Result<Message, StoreError> {

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use railyard_core::{AttemptId, Message, NodeId};
+use railyard_core::{AttemptId, NodeId};
 use railyard_store::StoreError;
 use railyard_store::clock::boottime;
-use railyard_store::work::{Batch, BeginRequest, Failed};
+use railyard_store::work::{Batch, BeginRequest, Done, Failed};
 
-use super::lane::report;
+use super::lane::{quarantine, report};
 use super::{BeginAnswer, Begun};
 use crate::context::Context;
 
@@ -20,17 +20,22 @@ pub(super) fn answers(
     begin.iter().map(|request| (request.attempt_id, each(request.attempt_id))).collect()
 }
 
-/// What a transaction that is over has begun; `since` is from before it was sent.
-pub(super) fn told(
+/// What a transaction that is over has begun; `since` is from before it was sent. A message that cannot be read holds
+/// its lane; it was not called, so the Reaper takes its row back.
+pub(super) async fn told(
+    context: &Context,
     begin: &[BeginRequest],
-    mut begun: HashMap<AttemptId, Message>,
-    fenced: bool,
+    mut done: Done,
     node: NodeId,
     since: Duration,
 ) -> HashMap<AttemptId, BeginAnswer> {
-    answers(begin, |attempt| match begun.remove(&attempt) {
+    for (attempt, error) in &done.unreadable {
+        quarantine(context, *attempt, &format!("message cannot be read: {error}")).await;
+    }
+    answers(begin, |attempt| match done.begun.remove(&attempt) {
         Some(message) => BeginAnswer::Begun(Box::new(Begun { message, node, since })),
-        None if fenced => BeginAnswer::NotBegun,
+        None if done.fenced => BeginAnswer::NotBegun,
+        None if done.unreadable.contains_key(&attempt) => BeginAnswer::Failed,
         None => BeginAnswer::Nothing,
     })
 }
@@ -50,7 +55,7 @@ pub(super) async fn lost(
     let attempts: Vec<AttemptId> = begin.iter().map(|request| request.attempt_id).collect();
     // After the slack no call would start any more.
     match context.store.resolve_until(failed.transaction.as_deref(), &attempts, context.options.slack).await {
-        Ok(begun) => Some(told(begin, begun, false, node, since)),
+        Ok(done) => Some(told(context, begin, done, node, since).await),
         Err(error) => {
             report(context, &error);
             Some(HashMap::new())
@@ -70,7 +75,7 @@ pub(super) async fn by_halves(
         let batch = Batch { settle: Vec::new(), begin: part.clone(), slack: context.options.slack };
         let since = boottime();
         match context.store.run(node, &batch).await {
-            Ok(done) => all.extend(told(&part, done.begun, done.fenced, node, since)),
+            Ok(done) => all.extend(told(context, &part, done, node, since).await),
             Err(failed) => {
                 report(context, &failed.error);
                 match lost(context, &failed, &part, node, since).await {

@@ -67,9 +67,9 @@ async fn commit(context: &Context, settle: Vec<Ended>, begin: Vec<BeginRequest>)
     let batch = Batch { settle, begin, slack: context.options.slack };
     let since = boottime();
     match context.store.run(node, &batch).await {
-        Ok(done) => {
-            let settled = done.settled;
-            Outcome { settled, begins: begins::told(&batch.begin, done.begun, done.fenced, node, since) }
+        Ok(mut done) => {
+            let settled = std::mem::take(&mut done.settled);
+            Outcome { settled, begins: begins::told(context, &batch.begin, done, node, since).await }
         }
         Err(failed) => {
             report(context, &failed.error);
@@ -117,8 +117,9 @@ async fn settle_all(context: &Context, settle: Vec<Ended>) -> HashMap<AttemptId,
             }
             Err(failed) => {
                 report(context, &failed.error);
+                let reason = format!("outcome could not be recorded: {}", failed.error);
                 for ended in &part {
-                    quarantine(context, ended, &failed.error).await;
+                    quarantine(context, ended.settlement.attempt_id, &reason).await;
                 }
             }
         }
@@ -126,14 +127,12 @@ async fn settle_all(context: &Context, settle: Vec<Ended>) -> HashMap<AttemptId,
     settled
 }
 
-/// One outcome that the database refuses by itself: its lane is held for a person to look at; its in-flight row is
-/// healed once its deadline has passed, and stays held.
-async fn quarantine(context: &Context, ended: &Ended, error: &StoreError) {
-    let attempt = ended.settlement.attempt_id;
-    tracing::error!(attempt_id = %attempt, lane = %ended.settlement.lane, %error, "outcome refused by the database: lane held");
+/// One outcome that the database refuses by itself, or one message that cannot be read: its lane is held for a person to
+/// look at; its in-flight row is healed in due time, and stays held.
+pub(super) async fn quarantine(context: &Context, attempt: AttemptId, reason: &str) {
+    tracing::error!(attempt_id = %attempt, reason, "lane held");
     context.metrics.quarantined.inc();
-    let reason = format!("outcome could not be recorded: {error}");
-    if let Err(error) = context.store.quarantine(attempt, &reason).await {
+    if let Err(error) = context.store.quarantine(attempt, reason).await {
         report(context, &error);
     }
 }
