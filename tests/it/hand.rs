@@ -12,6 +12,7 @@ use railyard_core::{
 use railyard_store::Store;
 use railyard_store::clock::boottime;
 use railyard_store::connect::Dedicated;
+use railyard_store::discover::Head;
 use railyard_store::heal::{HealRules, Healed};
 use railyard_store::lease;
 use railyard_store::work::{Batch, BeginRequest, Done, Ended, Failed, Settled};
@@ -57,8 +58,10 @@ impl Hand {
         let found = sql
             .query_one(
                 "SELECT partition_of($1), (SELECT epoch FROM partition_lease WHERE partition_id = partition_of($1)),
-                   coalesce((SELECT endpoint FROM payment_outbox_pending WHERE participant_id = $1
-                             ORDER BY sequence_id LIMIT 1), '')",
+                   coalesce(p.endpoint, ''), coalesce(p.rail_type, '')
+                 FROM (SELECT 1) AS one LEFT JOIN (
+                   SELECT endpoint, rail_type FROM payment_outbox_pending WHERE participant_id = $1
+                   ORDER BY sequence_id LIMIT 1) p ON true",
                 &[&group],
             )
             .await
@@ -69,7 +72,7 @@ impl Hand {
             lane: Lane::Group(ParticipantId::new(group)),
             partition: PartitionId(u8::try_from(partition).unwrap()),
             epoch: Epoch(found.get(1)),
-            endpoint: found.get(2),
+            head: Head { endpoint: found.get(2), rail_type: found.get(3) },
             probe: SequenceId(0),
         }
     }

@@ -143,7 +143,7 @@ async fn looks(node: &railyard_node::Node) -> u64 {
     node.observe().await["actors"]["poller"]["looks"].as_u64().unwrap_or(0)
 }
 
-/// Never more calls at once than the node may have, and never more to one endpoint than that may have.
+/// Never more calls at once than the node may have, than one endpoint may have, and than a rail may have.
 #[tokio::test(flavor = "multi_thread")]
 async fn s2_15_no_more_calls_at_once_than_configured() {
     let world = World::new().await;
@@ -188,6 +188,31 @@ async fn s2_15_no_more_calls_at_once_than_configured() {
     gate.open();
     one.await_answered(12, SOON).await;
     two.await_answered(12, SOON).await;
+    node.stop(SOON).await;
+
+    // A rail's own bound holds over all its endpoints, and keeps no slot from another rail.
+    gate.close();
+    for n in 0..12 {
+        world.pay(if n % 2 == 0 { &one } else { &two }, &format!("i{n}"), &format!("m{n}")).await;
+    }
+    let node = world
+        .node_with(|options| {
+            eager(options);
+            options.calls_in_flight = 4;
+            options.rails.get_mut("payment_webhook").unwrap().calls_in_flight = Some(3);
+        })
+        .await;
+    eventually(SOON, "three calls of the rail are out", || async { gate.waiting() == 3 }).await;
+    let before = looks(&node).await;
+    eventually(SOON, "the node has looked for more", || async { looks(&node).await >= before + 10 }).await;
+    assert_eq!(open(), 24 + 3, "calls of one rail");
+    let free = FakeRail::start().await;
+    Item::webhook(&world, &free.url(), "another rail", "n").by(&world.sql).await.unwrap();
+    free.await_answered(1, SOON).await;
+    assert_eq!(open(), 24 + 3);
+    gate.open();
+    one.await_answered(18, SOON).await;
+    two.await_answered(18, SOON).await;
     node.stop(SOON).await;
 }
 

@@ -159,6 +159,23 @@ async fn s2_25_the_poll_goes_on_and_the_listener_comes_back() {
     node.stop(SOON).await;
 }
 
+/// What was committed while the listener was away is looked for as soon as it is back: here nothing else would find it.
+#[tokio::test(flavor = "multi_thread")]
+async fn s2_25_a_listener_that_is_back_looks_for_what_it_missed() {
+    let world = World::new().await;
+    let rail = FakeRail::start().await;
+    let node = world.node_with(|options| options.poll = NO_POLL).await;
+    listening(&node).await;
+    world.sql.batch_execute("SET railyard.notify = 'off'").await.unwrap();
+    world.pay(&rail, "g", "missed").await;
+    assert_eq!(rail.receipts().len(), 0);
+    let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+               WHERE datname = current_database() AND application_name = 'railyard listen'";
+    assert_eq!(world.one::<i64>(cut).await, 1);
+    rail.await_answered(1, SOON).await;
+    node.stop(SOON).await;
+}
+
 /// More than fits at once is drained in one go: without notices and with a poll that never comes again.
 #[tokio::test(flavor = "multi_thread")]
 async fn s2_26_a_backlog_is_drained_without_waiting_for_the_poll() {

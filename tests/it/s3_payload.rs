@@ -131,9 +131,10 @@ async fn trap_huge_bodies_are_413_in_bounded_memory() {
         let address = api.node.address();
         streams.spawn(async move { stream_chunks(address, &head).await });
     }
-    for answer in streams.join_all().await {
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413"), "{answer}");
-    }
+    let answers = streams.join_all().await;
+    // A reset may overtake what was said before it, but not each time.
+    assert!(answers.iter().all(|answer| answer.is_empty() || answer.starts_with("HTTP/1.1 413")), "{answers:?}");
+    assert!(answers.iter().any(|answer| !answer.is_empty()), "none was told why");
     api.http().get("/readyz").await.unwrap().expect_status(200);
     let grown = peak_kib(&api).saturating_sub(before);
     assert!(grown < 256 * 1024, "20 bodies of 300 MB each took {grown} KiB");

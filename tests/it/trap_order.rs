@@ -185,21 +185,24 @@ async fn trap_a_group_appears_once_in_a_batch() {
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_membership_flaps() {
     let world = World::new().await;
-    let rail = FakeRail::start().await.ok().delay(Duration::from_millis(3)).forever();
+    let rail = FakeRail::start().await.ok().delay(Duration::from_millis(50)).forever();
     let mut node = world.node_with(eager).await;
-    let mut sent = 0;
+    let (mut sent, mut handed_over) = (0, Vec::new());
     for round in 0..6 {
-        for n in 0..40 {
-            world.pay(&rail, &format!("g{}", n % 10), &format!("r{round}-{n}")).await;
-            sent += 1;
-        }
         // The next is there before the last one goes, which hands over in the middle of its work.
         let next = world.node_with(eager).await;
         eventually(SOON, "both are members", || async { world.one::<i64>("SELECT count(*) FROM node").await == 2 })
             .await;
+        for n in 0..40 {
+            world.pay(&rail, &format!("g{}", n % 10), &format!("r{round}-{n}")).await;
+            sent += 1;
+        }
         node.stop(SOON).await;
+        let ended: i64 = world.one("SELECT count(*) FROM dispatch_job_outcome").await;
+        handed_over.push(i64::try_from(sent).unwrap() - ended);
         node = next;
     }
+    assert!(handed_over.iter().filter(|open| **open > 0).count() >= 3, "in the middle of its work: {handed_over:?}");
     let receipts = rail.await_answered(sent, SOON).await;
     assert_eq!(receipts.len(), sent, "something was sent twice");
     assert_eq!(rail.order_violations(), [] as [&str; 0]);

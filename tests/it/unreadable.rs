@@ -24,7 +24,8 @@ async fn trap_an_unreadable_message_holds_its_own_lane_alone() {
         .unwrap();
     let node = world.node_with(eager).await;
     rail.await_answered(29, SOON).await;
-    let held = "SELECT coalesce(string_agg(participant_id || ' ' || kind || ': ' || reason, ', '), 'nobody') FROM group_hold";
+    let held =
+        "SELECT coalesce(string_agg(participant_id || ' ' || kind || ': ' || reason, ', '), 'nobody') FROM group_hold";
     eventually(SOON, "its lane is held", || async { world.one::<String>(held).await != "nobody" }).await;
     assert_eq!(
         world.one::<String>(held).await,
@@ -33,8 +34,10 @@ async fn trap_an_unreadable_message_holds_its_own_lane_alone() {
     // Nothing was sent: the row goes back, and stays held.
     let places = "SELECT (SELECT count(*) FROM payment_outbox_pending) || ' pending, '
                     || (SELECT count(*) FROM in_flight) || ' in flight'";
-    eventually(SOON, "its row is taken back", || async { world.one::<String>(places).await == "1 pending, 0 in flight" })
-        .await;
+    eventually(SOON, "its row is taken back", || async {
+        world.one::<String>(places).await == "1 pending, 0 in flight"
+    })
+    .await;
     let attempts = "SELECT string_agg(DISTINCT state, ', ') || ' ' || count(*) FROM payment_outbox_attempt_archive a
                     WHERE NOT EXISTS (SELECT 1 FROM dispatch_job j WHERE j.outbox_id = a.outbox_id)";
     assert_eq!(world.one::<String>(attempts).await, "NOT_STARTED 1");

@@ -50,10 +50,14 @@ pub const RAIL_REFERENCE_CHARS_MAX: usize = 200;
 /// Characters kept of a failure's description.
 pub const ERROR_DETAIL_CHARS_MAX: usize = 1000;
 
+/// Before a call that was not started is tried again, unless its reason says otherwise.
+pub const NOT_STARTED_WAIT: Duration = Duration::from_secs(1);
 /// Calls at once to one endpoint.
 pub const ENDPOINT_CONCURRENCY_DEFAULT: u32 = 10;
 /// The most that may be configured.
 pub const ENDPOINT_CONCURRENCY_MAX: u32 = 1000;
+/// The most calls at once of one rail that may be configured.
+pub const RAIL_CALLS_MAX: u32 = 10_000;
 /// Calls at once from one node.
 pub const NODE_CALLS_DEFAULT: u32 = 256;
 

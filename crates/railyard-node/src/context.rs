@@ -5,11 +5,11 @@ use std::sync::Arc;
 use railyard_rail::{Client, Endpoints};
 use railyard_store::crypt::MasterKeys;
 use railyard_store::{Store, StoreError};
-use tokio::sync::Semaphore;
 
 use crate::actors::cache_keeper::{self, CredentialsCache};
 use crate::actors::{global_buffer, lease_keeper, listener, maintenance, poller, rail_caller_pool, reaper, settler};
 use crate::attempts::Attempts;
+use crate::call_slots::CallSlots;
 use crate::handle::Handle;
 use crate::lease::Lease;
 use crate::metrics::Metrics;
@@ -33,8 +33,7 @@ pub(crate) struct Shared {
     pub(crate) attempts: Attempts,
     pub(crate) probes: Probes,
     pub(crate) credentials: CredentialsCache,
-    /// One for each call that may run: taken before intent is committed, so that a begun message never waits.
-    pub(crate) call_slots: Arc<Semaphore>,
+    pub(crate) call_slots: CallSlots,
     pub(crate) stopping: Stopping,
     pub(crate) troubles: Troubles,
     pub(crate) look_asked: poller::LookAsked,

@@ -19,6 +19,7 @@
 
 mod actors;
 mod attempts;
+mod call_slots;
 mod context;
 mod handle;
 mod lease;

@@ -9,13 +9,14 @@ use railyard_rail::{Client, Endpoints};
 use railyard_store::Store;
 use railyard_store::crypt::MasterKeys;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+
 use tokio::time::Instant;
 
 use crate::actors::{
     cache_keeper, global_buffer, lease_keeper, listener, maintenance, poller, rail_caller_pool, reaper, root, settler,
 };
 use crate::attempts::Attempts;
+use crate::call_slots::CallSlots;
 use crate::context::{Context, Directory, Shared};
 use crate::lease::Lease;
 use crate::metrics::Metrics;
@@ -48,7 +49,7 @@ impl Node {
             client: Client::new(&options.http)?,
             endpoints: Arc::new(Endpoints::new(&options.http)),
             metrics: Metrics::register(registry)?,
-            call_slots: Arc::new(Semaphore::new(options.calls_in_flight)),
+            call_slots: CallSlots::new(&options),
             options,
             store,
             keys,

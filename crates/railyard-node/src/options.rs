@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use railyard_rail::{ClientError, HttpOptions, RailOptions};
-use railyard_store::StoreError;
 use railyard_store::retention::Retention;
 
 /// Everything that a node needs to know.
@@ -75,9 +74,6 @@ impl NodeOptions {
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The database.
-    #[error(transparent)]
-    Store(#[from] StoreError),
     /// The HTTP client.
     #[error(transparent)]
     Client(#[from] ClientError),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use railyard_core::classify::{Received, Rules, classify};
-use railyard_core::limits::ERROR_DETAIL_CHARS_MAX;
+use railyard_core::limits::{ERROR_DETAIL_CHARS_MAX, NOT_STARTED_WAIT};
 use railyard_core::rail::RailKind;
 use railyard_core::text::clean_str;
 use railyard_core::{CallOutcome, ErrorCode, Message, payment};
@@ -26,8 +26,6 @@ use crate::request;
 use crate::resolver::GuardedResolver;
 use crate::tls::{self, TlsError};
 
-/// When to look again at a message that was not started.
-const NOT_STARTED_WAIT: Duration = Duration::from_secs(1);
 /// Idle connections are closed before most receivers close them: a request that meets a closing connection is lost,
 /// and may have been read.
 const IDLE_CONNECTION: Duration = Duration::from_secs(4);

@@ -27,12 +27,6 @@ impl BootInstant {
         Self(self.0.saturating_add(wait))
     }
 
-    /// How long until `self`, seen from `now`; zero if it has passed.
-    #[must_use]
-    pub fn remaining(self, now: Self) -> Duration {
-        self.0.saturating_sub(now.0)
-    }
-
     /// Whether it lies behind us.
     #[must_use]
     pub fn has_passed(self) -> bool {

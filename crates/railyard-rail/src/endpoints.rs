@@ -132,12 +132,6 @@ impl Endpoints {
         Ok(Place { endpoint: known, pass: Some(pass), _permit: permit })
     }
 
-    /// Whether somebody waits for a place, so that a group with more to send should give its own up.
-    #[must_use]
-    pub fn has_waiters(&self, endpoint: &str) -> bool {
-        lock(&self.map).endpoints.get(endpoint).is_some_and(|known| known.waiting() > 0)
-    }
-
     /// Everything that is known, busiest first.
     #[must_use]
     pub fn seen(&self) -> Vec<EndpointSeen> {
@@ -230,16 +224,10 @@ impl Place {
         Ok(())
     }
 
-    /// Whether somebody waits for this place.
+    /// Whether somebody waits for this place, so that a group with more to send should give it up.
     #[must_use]
     pub fn has_waiters(&self) -> bool {
         self.endpoint.waiting() > 0
-    }
-
-    /// Whose place it is.
-    #[must_use]
-    pub fn endpoint(&self) -> &str {
-        &self.endpoint.name
     }
 }
 

@@ -10,7 +10,7 @@ use railyard_core::ids::CredentialsId;
 use railyard_core::job::endpoint_of;
 use railyard_core::limits::{
     BACKOFF_CAP_MAX, CONNECT_TIMEOUT_S_DEFAULT, DEFERRAL_CAP, ENDPOINT_CONCURRENCY_DEFAULT, ENDPOINT_CONCURRENCY_MAX,
-    RAIL_CODE_CHARS_MAX, TIMEOUT_S_MAX,
+    RAIL_CALLS_MAX, RAIL_CODE_CHARS_MAX, TIMEOUT_S_MAX,
 };
 use railyard_core::rail::{OnUnknown, RailKind};
 use serde::Deserialize;
@@ -65,6 +65,9 @@ pub struct RailOptions {
     /// Codes in the rail's answers that end a payment.
     #[serde(default)]
     pub terminal_codes: Vec<String>,
+    /// Calls of this rail at once, from one node; by default only the node's and the endpoint's bounds hold.
+    #[serde(default)]
+    pub calls_in_flight: Option<u32>,
     /// Longest wait between attempts, in seconds; by default 120 for webhooks, 60 for payments.
     #[serde(default)]
     pub backoff_cap_s: Option<u32>,
@@ -172,6 +175,7 @@ impl RailOptions {
             kind,
             idempotent: false,
             terminal_codes: Vec::new(),
+            calls_in_flight: None,
             backoff_cap_s: None,
             target_url: None,
             credentials_id: None,
@@ -204,6 +208,7 @@ impl RailOptions {
     pub fn check(&self, under: &str) -> Vec<ConfigError> {
         let cap_max = u32::try_from(BACKOFF_CAP_MAX.as_secs()).unwrap_or(u32::MAX);
         let cap = self.backoff_cap_s.and_then(|cap| within(under, "backoff_cap_s", cap, 1, cap_max));
+        let calls = self.calls_in_flight.and_then(|calls| within(under, "calls_in_flight", calls, 1, RAIL_CALLS_MAX));
         let bad_code = |code: &String| code.trim().is_empty() || code.chars().count() > RAIL_CODE_CHARS_MAX;
         let codes = self.terminal_codes.iter().any(bad_code).then(|| ConfigError {
             key: format!("{under}.terminal_codes"),
@@ -211,7 +216,7 @@ impl RailOptions {
         });
         let target = self.target_url.as_deref().and_then(|url| endpoint_of(url).err());
         let target = target.map(|error| ConfigError { key: format!("{under}.target_url"), detail: error.to_string() });
-        cap.into_iter().chain(codes).chain(target).collect()
+        cap.into_iter().chain(calls).chain(codes).chain(target).collect()
     }
 }
 

@@ -38,7 +38,7 @@ BEGIN
                        v_table.name, v_name, v_low, v_high);
         -- The bound says the same from now on.
         EXECUTE format('ALTER TABLE public.%I DROP CONSTRAINT in_range', v_name);
-      EXCEPTION WHEN lock_not_available OR duplicate_table THEN
+      EXCEPTION WHEN lock_not_available OR duplicate_table OR unique_violation THEN
         v_missing := v_missing + 1;
       END;
     END LOOP;

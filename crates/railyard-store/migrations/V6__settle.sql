@@ -40,7 +40,7 @@ BEGIN
     IF FOUND THEN
       INSERT INTO dispatch_job_outcome (outbox_id, status, participant_id, sequence_id, attempt_count, duration_millis, recorded_at)
       VALUES (p_outbox_id, 'COMPLETED', v_pending.participant_id, v_pending.sequence_id, v_pending.attempt_count,
-              floor(extract(epoch FROM p_completed_at - v_pending.created_at) * 1000), clock_timestamp());
+              greatest(0, floor(extract(epoch FROM p_completed_at - v_pending.created_at) * 1000)), clock_timestamp());
       -- A message without a group is held under its own id.
       DELETE FROM group_hold WHERE participant_id = coalesce(v_pending.participant_id, p_outbox_id::text)
         AND kind = 'in_doubt' AND outbox_id = p_outbox_id;

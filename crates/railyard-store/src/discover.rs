@@ -27,23 +27,32 @@ ORDER BY r.due_at, r.participant_id";
 
 /// The same for messages without order.
 pub(crate) const DISCOVER_SINGLES: &str = "
-SELECT r.outbox_id, p.partition_id, r.next_attempt_at AS due_at, r.endpoint
+SELECT r.outbox_id, p.partition_id, r.next_attempt_at AS due_at, r.endpoint, r.rail_type
 FROM unnest($1::smallint[], $2::timestamptz[], $3::uuid[]) AS p(partition_id, due_at, outbox_id)
 CROSS JOIN LATERAL (
-  SELECT q.outbox_id, q.next_attempt_at, q.endpoint FROM payment_outbox_pending q
+  SELECT q.outbox_id, q.next_attempt_at, q.endpoint, q.rail_type FROM payment_outbox_pending q
   WHERE q.participant_id IS NULL AND q.partition_id = p.partition_id AND q.next_attempt_at <= statement_timestamp()
     AND (q.next_attempt_at, q.outbox_id) > (p.due_at, p.outbox_id)
     AND q.outbox_id <> ALL ($4::uuid[])
   ORDER BY q.next_attempt_at, q.outbox_id LIMIT $5) r
 ORDER BY r.next_attempt_at, r.outbox_id";
 
-/// The endpoint of each group's head, from its probe on.
+/// Where each group's head goes, from its probe on.
 pub(crate) const PEEK: &str = "
-SELECT g.participant_id, p.endpoint
+SELECT g.participant_id, p.endpoint, p.rail_type
 FROM unnest($1::text[], $2::bigint[]) AS g(participant_id, probe)
 CROSS JOIN LATERAL (
-  SELECT q.endpoint FROM payment_outbox_pending q
+  SELECT q.endpoint, q.rail_type FROM payment_outbox_pending q
   WHERE q.participant_id = g.participant_id AND q.sequence_id >= g.probe ORDER BY q.sequence_id LIMIT 1) p";
+
+/// Where a lane's first message goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Its endpoint, at which a place is needed.
+    pub endpoint: String,
+    /// Its rail, which may have a bound of its own.
+    pub rail_type: String,
+}
 
 /// A lane that may have something due.
 #[derive(Clone, Debug)]
@@ -55,7 +64,7 @@ pub struct Hint {
     /// The epoch under which this node owns the partition.
     pub epoch: Epoch,
     /// Where its head goes; none if the group has nothing pending (its hint is to be tidied away).
-    pub endpoint: Option<String>,
+    pub head: Option<Head>,
     /// Since when it is due.
     pub due_at: Timestamp,
     /// Where begin starts to look.
@@ -104,10 +113,8 @@ impl Cursor {
 
     /// A partition that gave its full share may have more behind it.
     fn behind(groups: &[Row], singles: &[Row], share: usize) -> Result<Option<Self>, StoreError> {
-        let cursor = Self {
-            groups: ends(groups, "participant_id", share)?,
-            singles: ends(singles, "outbox_id", share)?,
-        };
+        let cursor =
+            Self { groups: ends(groups, "participant_id", share)?, singles: ends(singles, "outbox_id", share)? };
         Ok((!cursor.groups.is_empty() || !cursor.singles.is_empty()).then_some(cursor))
     }
 }
@@ -189,18 +196,17 @@ impl Store {
         }
         if !names.is_empty() {
             let statement = conn.prepare_cached(PEEK).await?;
-            let mut endpoints: HashMap<String, String> = HashMap::with_capacity(names.len());
+            let mut heads: HashMap<String, Head> = HashMap::with_capacity(names.len());
             for row in conn.query(&statement, &[&names, &probes]).await? {
-                endpoints.insert(row.try_get("participant_id")?, row.try_get("endpoint")?);
+                heads.insert(row.try_get("participant_id")?, head(&row)?);
             }
             for (hint, name) in found.hints.iter_mut().zip(&names) {
-                hint.endpoint = endpoints.remove(name);
+                hint.head = heads.remove(name);
             }
         }
         for row in &single {
-            let endpoint: String = row.try_get("endpoint")?;
             let lane = Lane::Single(OutboxId(row.try_get("outbox_id")?));
-            found.hints.push(hint(row, &epochs, lane, Some(endpoint), SequenceId(0))?);
+            found.hints.push(hint(row, &epochs, lane, Some(head(row)?), SequenceId(0))?);
         }
         found.hints.sort_by_key(|hint| hint.due_at);
         conn.ok();
@@ -209,11 +215,15 @@ impl Store {
     }
 }
 
+fn head(row: &Row) -> Result<Head, StoreError> {
+    Ok(Head { endpoint: row.try_get("endpoint")?, rail_type: row.try_get("rail_type")? })
+}
+
 fn hint(
     row: &Row,
     epochs: &HashMap<i16, Epoch>,
     lane: Lane,
-    endpoint: Option<String>,
+    head: Option<Head>,
     probe: SequenceId,
 ) -> Result<Hint, StoreError> {
     let partition: i16 = row.try_get("partition_id")?;
@@ -222,7 +232,7 @@ fn hint(
         lane,
         partition: PartitionId(u8::try_from(partition).map_err(|_| unreadable())?),
         epoch: epochs.get(&partition).copied().ok_or_else(unreadable)?,
-        endpoint,
+        head,
         due_at: row.try_get("due_at")?,
         probe,
     })

@@ -76,21 +76,6 @@ impl StoreError {
             | Self::Database { .. } => false,
         }
     }
-
-    /// The SQLSTATE, where the database gave one that nobody sorted.
-    #[must_use]
-    pub fn sqlstate(&self) -> Option<&str> {
-        match self {
-            Self::Database { sqlstate, .. } => Some(sqlstate),
-            Self::Invalid { .. }
-            | Self::KeyReused { .. }
-            | Self::Busy { .. }
-            | Self::Repeat { .. }
-            | Self::Unavailable { .. }
-            | Self::Conflict { .. }
-            | Self::Unreadable { .. } => None,
-        }
-    }
 }
 
 impl From<tokio_postgres::Error> for StoreError {

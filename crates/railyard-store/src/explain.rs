@@ -138,6 +138,7 @@ fn statements(attempt_of: &[(Uuid, String)]) -> Vec<Statement> {
                 "'{}'::smallint[]".into(),
                 "'{}'::bigint[]".into(),
                 "5000::bigint".into(),
+                of_groups("'webhook'::text"),
             ],
             buffers_max: 100 * 60,
             before: "",
@@ -152,7 +153,12 @@ fn statements(attempt_of: &[(Uuid, String)]) -> Vec<Statement> {
         Statement {
             name: "due scheduled jobs",
             sql: schedule::DUE,
-            arguments: vec![partitions.into(), "100::bigint".into()],
+            arguments: vec![
+                partitions.into(),
+                "100::bigint".into(),
+                "'1970-01-01'::timestamptz".into(),
+                "gen_random_uuid()".into(),
+            ],
             buffers_max: 256 * 4,
             before: "",
         },

@@ -16,6 +16,7 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::clock::boottime;
+use crate::discover::Head;
 use crate::holds::{self, Decision};
 use crate::lease;
 use crate::testing::TestStore;
@@ -64,7 +65,7 @@ impl Race {
             lane: Self::lane(),
             partition: railyard_core::partition::partition_of(&Self::lane()),
             epoch: self.epoch,
-            endpoint: "https://example.com".to_owned(),
+            head: Head { endpoint: "https://example.com".to_owned(), rail_type: "webhook".to_owned() },
             probe: SequenceId(0),
         }
     }
@@ -189,7 +190,7 @@ async fn r2_tidy_waits_for_a_release_and_sees_it() {
     let tidying = tokio::spawn(async move { store.tidy(&[Race::lane()]).await.unwrap() });
     race.somebody_waits().await;
     other.batch_execute("COMMIT").await.unwrap();
-    assert!(tidying.await.unwrap(), "it finds the group due");
+    assert_eq!(tidying.await.unwrap(), [Race::lane()], "it finds the group due");
     assert_eq!(race.state().await, State { due: Some(true), held: vec![], pending: vec![1], in_flight: vec![] });
     assert!(race.lost_groups().await.is_empty());
 }

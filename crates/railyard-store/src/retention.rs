@@ -6,7 +6,7 @@ use crate::connect::Store;
 use crate::error::StoreError;
 
 /// Days that exist ahead of today.
-pub const DAYS_AHEAD: i32 = 14;
+const DAYS_AHEAD: i32 = 14;
 
 /// Unheld groups with pending rows that discovery would never find: no ready row, or one later than the head.
 /// A hint that this makes too early costs one begin; one that it makes twice is one row.

@@ -16,6 +16,7 @@ use railyard_core::{AttemptId, Epoch, Lane, Message, NodeId, PartitionId, Sequen
 use tokio_postgres::Row;
 
 use crate::connect::{Conn, Store};
+use crate::discover::Head;
 use crate::error::StoreError;
 use crate::lease::FENCE;
 
@@ -41,8 +42,8 @@ pub struct BeginRequest {
     pub partition: PartitionId,
     /// The epoch under which this node owns it.
     pub epoch: Epoch,
-    /// The endpoint at which a place is held: a head that goes elsewhere is not begun.
-    pub endpoint: String,
+    /// Where a place is held: a head that goes elsewhere is not begun.
+    pub head: Head,
     /// Where to start looking: one after the last settled sequence number, or 0.
     pub probe: SequenceId,
 }

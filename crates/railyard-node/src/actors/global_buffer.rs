@@ -180,11 +180,11 @@ impl State {
     ) -> Result<usize, ActorProcessingErr> {
         let mut taken = 0;
         let now = Instant::now();
-        for hint in hints {
+        for mut hint in hints {
             if self.groups.get(&hint.lane).is_some_and(|entry| entry.standing.is_busy(now)) {
                 continue;
             }
-            let Some(endpoint) = hint.endpoint.clone() else {
+            let Some(head) = hint.head.take() else {
                 if let Lane::Group(group) = &hint.lane {
                     // Should the bound ever be wrong, this is where it would show: the next look starts from the first.
                     self.context.probes.forget(group);
@@ -197,7 +197,7 @@ impl State {
                 self.starved = true;
                 continue;
             }
-            if !self.has_room(&endpoint) {
+            if !self.has_room(&head.endpoint) {
                 self.starved = true;
                 continue;
             }
@@ -206,12 +206,12 @@ impl State {
                 break;
             };
             let actor = self.resident(myself, &hint.lane).await?;
-            *self.working.entry(endpoint.clone()).or_default() += 1;
+            *self.working.entry(head.endpoint.clone()).or_default() += 1;
             if let Some(entry) = self.groups.get_mut(&hint.lane) {
-                entry.standing = Standing::Working { endpoint };
+                entry.standing = Standing::Working { endpoint: head.endpoint.clone() };
             }
             // An actor that has just failed drops the message and with it the credit; its end is on its way to us.
-            drop(actor.cast(group_actor::Msg::Hinted(Box::new(hint), credit)));
+            drop(actor.cast(group_actor::Msg::Hinted(Box::new(hint), head, credit)));
             taken += 1;
         }
         Ok(taken)

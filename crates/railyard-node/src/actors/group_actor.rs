@@ -14,9 +14,8 @@ use railyard_core::group::{Effect, Event, GroupState};
 use railyard_core::settlement::{EndStatus, Next, settle};
 use railyard_core::{AttemptId, CallOutcome, ErrorCode, Lane, Message, NodeId, SequenceId, Settlement};
 use railyard_rail::Place;
-use railyard_store::discover::Hint;
+use railyard_store::discover::{Head, Hint};
 use railyard_store::work::{BeginRequest, Ended, Late, Settled};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
@@ -26,12 +25,13 @@ use super::rail_caller::Job;
 use super::rail_caller_pool;
 use super::settler::{self, BeginAnswer, Begun, SettleAnswer};
 use crate::attempts::Guard;
+use crate::call_slots::CallSlot;
 use crate::context::Context;
 
 /// What it is told.
 pub(crate) enum Msg {
-    /// The lane may have something due; the credit is held while that lasts.
-    Hinted(Box<Hint>, OwnedSemaphorePermit),
+    /// The lane may have something due that goes there; the credit is held while that lasts.
+    Hinted(Box<Hint>, Head, OwnedSemaphorePermit),
 }
 
 /// The actor.
@@ -47,9 +47,10 @@ pub(crate) struct State {
 /// What a lane holds while it works. Dropped at rest, or with the actor.
 struct Work {
     hint: Hint,
+    head: Head,
     place: Option<Place>,
     /// The right to have a call running, and the credit that came with the hint.
-    call_slot: Option<OwnedSemaphorePermit>,
+    call_slot: Option<CallSlot>,
     credit: OwnedSemaphorePermit,
     /// The group has more, and gave its place up for others.
     more: bool,
@@ -71,8 +72,8 @@ impl Actor for GroupActor {
 
     async fn handle(&self, _: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         match message {
-            Msg::Hinted(hint, credit) => {
-                state.work(*hint, credit).await?;
+            Msg::Hinted(hint, head, credit) => {
+                state.work(*hint, head, credit).await?;
             }
         }
         Ok(())
@@ -81,10 +82,11 @@ impl Actor for GroupActor {
 
 impl State {
     /// From a hint to rest.
-    async fn work(&mut self, hint: Hint, credit: OwnedSemaphorePermit) -> Result<(), ActorProcessingErr> {
+    async fn work(&mut self, hint: Hint, head: Head, credit: OwnedSemaphorePermit) -> Result<(), ActorProcessingErr> {
         let epoch = hint.epoch;
         let mut work = Work {
             hint,
+            head,
             place: None,
             call_slot: None,
             credit,
@@ -112,24 +114,22 @@ impl State {
     }
 
     async fn take_place(&self, work: &mut Work) -> Event {
-        let Some(endpoint) = work.hint.endpoint.as_deref() else { return Event::Refused };
+        let head = &work.head;
         let place = tokio::select! {
-            place = self.context.endpoints.take(endpoint) => place,
+            place = self.context.endpoints.take(&head.endpoint) => place,
             () = self.context.stopping.wait() => return Event::Refused,
         };
         match place {
             Ok(place) => {
-                let slot = tokio::select! {
-                    slot = Arc::clone(&self.context.call_slots).acquire_owned() => slot,
+                work.call_slot = tokio::select! {
+                    slot = self.context.call_slots.take(&head.rail_type) => slot,
                     () = self.context.stopping.wait() => return Event::Refused,
                 };
-                // It is never closed.
-                work.call_slot = slot.ok();
                 work.place = Some(place);
                 Event::PlaceTaken
             }
             Err(refused) => {
-                tracing::debug!(lane = %self.lane, endpoint, %refused, "no place");
+                tracing::debug!(lane = %self.lane, endpoint = head.endpoint, %refused, "no place");
                 Event::Refused
             }
         }
@@ -290,8 +290,7 @@ impl State {
     /// Whether it may take this one's place: nobody waits for the place, and calls are not scarce.
     fn goes_on(&self, work: &Work, settlement: &Settlement) -> bool {
         self.may_have_more(settlement)
-            && self.context.call_slots.available_permits() > 0
-            && matches!(self.lane, Lane::Group(_))
+            && self.context.call_slots.is_free(&work.head.rail_type)
             && !self.context.stopping.is_set()
             && work.place.as_ref().is_some_and(|place| !place.has_waiters())
     }
@@ -303,14 +302,14 @@ impl State {
             lane: self.lane.clone(),
             partition: work.hint.partition,
             epoch: work.hint.epoch,
-            endpoint: work.hint.endpoint.clone().unwrap_or_default(),
+            head: work.head.clone(),
             probe: work.hint.probe,
         };
         (request, self.context.attempts.register(attempt_id))
     }
 
     fn rest(&self, work: Work, tidy: bool) {
-        let endpoint = work.hint.endpoint.clone().unwrap_or_default();
+        let endpoint = work.head.endpoint.clone();
         let cool = tidy && work.begun.is_none();
         let more = work.more;
         // Place, slot and credit are free before the buffer hears of it.

@@ -120,7 +120,14 @@ impl Actor for Poller {
         context.actors.poller.set(myself.clone());
         context.look_asked.begin();
         myself.cast(Msg::Tick)?;
-        Ok(State { context, seen: Observed::default(), behind: None, promoted_to: None, untidy: BTreeSet::new(), flush_due: false })
+        Ok(State {
+            context,
+            seen: Observed::default(),
+            behind: None,
+            promoted_to: None,
+            untidy: BTreeSet::new(),
+            flush_due: false,
+        })
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use railyard_core::limits::NOT_STARTED_WAIT;
 use railyard_core::{CallOutcome, ErrorCode, Message, NodeId};
 use railyard_rail::{Call, Credentials, MayWrite};
 use railyard_store::clock::boottime;
@@ -21,8 +22,6 @@ use crate::context::Context;
 
 /// Between the last look and the bytes' way out, nothing of ours should take longer.
 const WRITE_MARGIN: Duration = Duration::from_millis(50);
-/// A message that was not started for a passing reason is looked at again after this.
-const NOT_STARTED_WAIT: Duration = Duration::from_secs(1);
 
 /// A call to make.
 pub(crate) struct Job {

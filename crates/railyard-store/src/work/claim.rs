@@ -15,12 +15,12 @@ use crate::error::StoreError;
 pub(crate) const CLAIM: &str = "
 WITH head AS MATERIALIZED (
   SELECT g.attempt_id, g.epoch, p.outbox_id
-  FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::smallint[], $6::bigint[], $7::text[])
-    AS g(attempt_id, participant_id, probe, partition_id, epoch, endpoint)
+  FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::smallint[], $6::bigint[], $7::text[], $13::text[])
+    AS g(attempt_id, participant_id, probe, partition_id, epoch, endpoint, rail_type)
   CROSS JOIN LATERAL (
     SELECT q.outbox_id, q.next_attempt_at, q.endpoint, q.rail_type FROM payment_outbox_pending q
     WHERE q.participant_id = g.participant_id AND q.sequence_id >= g.probe ORDER BY q.sequence_id LIMIT 1) p
-  WHERE p.next_attempt_at <= clock_timestamp() AND p.endpoint = g.endpoint
+  WHERE p.next_attempt_at <= clock_timestamp() AND p.endpoint = g.endpoint AND p.rail_type = g.rail_type
     AND EXISTS (SELECT 1 FROM partition_lease l
                 WHERE l.partition_id = g.partition_id AND l.owner = $1 AND l.epoch = g.epoch)
     AND NOT EXISTS (SELECT 1 FROM group_hold h WHERE h.participant_id = g.participant_id)
@@ -60,6 +60,7 @@ pub(crate) struct Params {
     group_partitions: Vec<i16>,
     group_epochs: Vec<i64>,
     endpoints: Vec<String>,
+    rails: Vec<String>,
     single_attempts: Vec<Uuid>,
     singles: Vec<Uuid>,
     single_partitions: Vec<i16>,
@@ -77,6 +78,7 @@ impl Params {
             group_partitions: Vec::new(),
             group_epochs: Vec::new(),
             endpoints: Vec::new(),
+            rails: Vec::new(),
             single_attempts: Vec::new(),
             singles: Vec::new(),
             single_partitions: Vec::new(),
@@ -92,7 +94,8 @@ impl Params {
                     params.probes.push(request.probe.0);
                     params.group_partitions.push(partition);
                     params.group_epochs.push(request.epoch.0);
-                    params.endpoints.push(request.endpoint.clone());
+                    params.endpoints.push(request.head.endpoint.clone());
+                    params.rails.push(request.head.rail_type.clone());
                 }
                 Lane::Single(id) => {
                     params.single_attempts.push(request.attempt_id.0);
@@ -105,7 +108,7 @@ impl Params {
         params
     }
 
-    pub(crate) fn as_sql(&self) -> [&(dyn ToSql + Sync); 12] {
+    pub(crate) fn as_sql(&self) -> [&(dyn ToSql + Sync); 13] {
         [
             &self.node,
             &self.group_attempts,
@@ -119,6 +122,7 @@ impl Params {
             &self.single_partitions,
             &self.single_epochs,
             &self.slack_ms,
+            &self.rails,
         ]
     }
 }
