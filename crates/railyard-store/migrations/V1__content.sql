@@ -37,7 +37,9 @@ $$;
 -- The key of caps and breakers: scheme, host and port of a target.
 CREATE FUNCTION endpoint_of(p_target_url text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
-  SELECT lower(substring(p_target_url FROM '^[a-zA-Z]+://[^/?#\\]+'))
+  SELECT rtrim(lower(substring(p_target_url FROM '^[a-zA-Z]+://[^/?#\\]+')), '.')
+    || CASE WHEN p_target_url ~ '^[a-zA-Z]+://[^/?#\\]*:[0-9]+([/?#\\]|$)' THEN ''
+            WHEN p_target_url ~* '^https:' THEN ':443' ELSE ':80' END
 $$;
 
 CREATE TABLE dispatch_job (

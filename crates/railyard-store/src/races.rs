@@ -65,7 +65,7 @@ impl Race {
             lane: Self::lane(),
             partition: railyard_core::partition::partition_of(&Self::lane()),
             epoch: self.epoch,
-            head: Head { endpoint: "https://example.com".to_owned(), rail_type: "webhook".to_owned() },
+            head: Head { endpoint: "https://example.com:443".to_owned(), rail_type: "webhook".to_owned() },
             probe: SequenceId(0),
         }
     }

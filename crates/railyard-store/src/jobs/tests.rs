@@ -188,3 +188,21 @@ async fn a_wake_up_is_heard() {
     let heard = tokio::time::timeout(std::time::Duration::from_secs(10), listening.next()).await.unwrap().unwrap();
     assert_eq!(heard, crate::listen::Heard::Work);
 }
+
+/// The key of caps and breakers is the same whether core or SQL makes it, and one receiver has one.
+#[tokio::test]
+async fn s3_41_an_endpoint_has_one_name() {
+    let t = TestStore::new().await;
+    for target in [
+        "http://example.com",
+        "HTTP://Example.com:80/x",
+        "https://example.com./?a=b:1",
+        "https://EXAMPLE.com:8443/x?y#z",
+        "http://127.0.0.1:9/a:80",
+        "http://[2001:db8::1]/",
+        "http://[2001:db8::1]:81/x",
+    ] {
+        let sql: String = t.sql.query_one("SELECT endpoint_of($1)", &[&target]).await.unwrap().get(0);
+        assert_eq!(sql, railyard_core::job::endpoint_of(target).unwrap(), "{target}");
+    }
+}
