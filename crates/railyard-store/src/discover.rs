@@ -111,15 +111,18 @@ impl Cursor {
         }
     }
 
-    /// A partition that gave its full share may have more behind it.
-    fn behind(groups: &[Row], singles: &[Row], share: usize) -> Result<Option<Self>, StoreError> {
-        let cursor =
-            Self { groups: ends(groups, "participant_id", share)?, singles: ends(singles, "outbox_id", share)? };
-        Ok((!cursor.groups.is_empty() || !cursor.singles.is_empty()).then_some(cursor))
+    fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.singles.is_empty()
     }
 }
 
-/// The last row of each partition that gave at least `share`; rows are in order.
+/// What each of so many partitions gives to a page: a little more than its part, so that a page costs about `limit`
+/// however many there are, and one that holds everything is seen in a few pages.
+fn share(limit: usize, partitions: usize) -> usize {
+    (2 * limit).div_ceil(partitions.max(1)).clamp(2, limit.max(2))
+}
+
+/// The last row of each partition that gave its full share: it may have more behind that. Rows are in order.
 fn ends<'a, T: FromSql<'a>>(
     rows: &'a [Row],
     id: &str,
@@ -168,21 +171,24 @@ impl Store {
                 Lane::Single(id) => singles.push(id.0),
             }
         }
-        // A partition gives a little more than its share, so that a page costs about `limit` however many there are.
-        let share = (4 * search.limit).div_ceil(epochs.len()).clamp(16, search.limit.max(16));
-        let per_partition = i64::try_from(share).unwrap_or(i64::MAX);
         let front = Cursor::front(epochs.keys().copied());
         let begin = search.behind.unwrap_or(&front);
 
         let conn = self.work().await?;
+        let group_share = share(search.limit, begin.groups.len());
         let (partitions, due, ids) = columns(&begin.groups, &epochs);
         let statement = conn.prepare_cached(DISCOVER_GROUPS).await?;
-        let grouped = conn.query(&statement, &[&partitions, &due, &ids, &groups, &per_partition]).await?;
+        let grouped = conn.query(&statement, &[&partitions, &due, &ids, &groups, &to_sql(group_share)]).await?;
+        let single_share = share(search.limit, begin.singles.len());
         let (partitions, due, ids) = columns(&begin.singles, &epochs);
         let statement = conn.prepare_cached(DISCOVER_SINGLES).await?;
-        let single = conn.query(&statement, &[&partitions, &due, &ids, &singles, &per_partition]).await?;
+        let single = conn.query(&statement, &[&partitions, &due, &ids, &singles, &to_sql(single_share)]).await?;
 
-        let mut found = Found { hints: Vec::new(), next_page: Cursor::behind(&grouped, &single, share)? };
+        let behind = Cursor {
+            groups: ends(&grouped, "participant_id", group_share)?,
+            singles: ends(&single, "outbox_id", single_share)?,
+        };
+        let mut found = Found { hints: Vec::new(), next_page: (!behind.is_empty()).then_some(behind) };
         let mut names: Vec<String> = Vec::with_capacity(grouped.len());
         let mut probes: Vec<i64> = Vec::with_capacity(grouped.len());
         for row in &grouped {
@@ -213,6 +219,10 @@ impl Store {
         crate::failpoint::reached("discovered");
         Ok(found)
     }
+}
+
+fn to_sql(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 fn head(row: &Row) -> Result<Head, StoreError> {

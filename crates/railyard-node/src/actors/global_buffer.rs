@@ -37,9 +37,9 @@ const SWEEP: Duration = Duration::from_secs(1);
 pub(crate) enum Msg {
     /// How much room is there, and who is to be left out?
     Room(RpcReplyPort<Room>),
-    /// Lanes that may have something due, with as many credits.
-    /// Answered with how many went to work; the others have no room, or nothing at their head: look behind them.
-    Offer(Vec<Hint>, OwnedSemaphorePermit, RpcReplyPort<usize>),
+    /// Lanes that may have something due, with as many credits. Answered once they are at work; the others have no
+    /// room, or nothing at their head.
+    Offer(Vec<Hint>, OwnedSemaphorePermit, RpcReplyPort<()>),
     /// These have something due although begin found nothing: the producer that held them is done.
     Due(Vec<Lane>),
     /// A lane has come to rest.
@@ -177,8 +177,7 @@ impl State {
         myself: &ActorRef<Msg>,
         hints: Vec<Hint>,
         mut credits: OwnedSemaphorePermit,
-    ) -> Result<usize, ActorProcessingErr> {
-        let mut taken = 0;
+    ) -> Result<(), ActorProcessingErr> {
         let now = Instant::now();
         for mut hint in hints {
             if self.groups.get(&hint.lane).is_some_and(|entry| entry.standing.is_busy(now)) {
@@ -212,9 +211,8 @@ impl State {
             }
             // An actor that has just failed drops the message and with it the credit; its end is on its way to us.
             drop(actor.cast(group_actor::Msg::Hinted(Box::new(hint), head, credit)));
-            taken += 1;
         }
-        Ok(taken)
+        Ok(())
     }
 
     /// An endpoint takes a few times as many lanes as it has places, so that a place never stands empty; a breaker

@@ -76,9 +76,7 @@ pub(crate) struct State {
 
 /// What follows a page.
 enum Onward {
-    /// The same place again, without what is busy now: something went to work and more is behind it.
-    Again,
-    /// None of it could go to work: look behind it.
+    /// More is due from there on.
     Behind(Cursor),
     /// All that is due has been seen.
     End,
@@ -170,7 +168,6 @@ impl State {
     async fn walk(&mut self, mut place: Option<Cursor>) -> Result<Walked, StoreError> {
         for _ in 0..PAGES_MAX {
             match self.page(place.as_ref()).await? {
-                Onward::Again => {}
                 Onward::Behind(next) => place = Some(next),
                 Onward::End => return Ok(Walked::Through),
                 Onward::Stop => return Ok(Walked::Stopped),
@@ -201,12 +198,8 @@ impl State {
             .actors
             .buffer
             .ask(|reply| global_buffer::Msg::Offer(found.hints, credits, reply), BUFFER_TIMEOUT);
-        let Some(taken) = offered.await else { return Ok(Onward::Stop) };
-        Ok(match found.next_page {
-            Some(_) if taken > 0 => Onward::Again,
-            Some(next) => Onward::Behind(next),
-            None => Onward::End,
-        })
+        offered.await;
+        Ok(found.next_page.map_or(Onward::End, Onward::Behind))
     }
 
     fn owned(&self) -> Option<Vec<(PartitionId, Epoch)>> {
