@@ -48,6 +48,9 @@ pub(crate) enum Command {
     Verify(Verify),
     /// Check configuration, keys, database, rights, clocks and pooler; changes nothing.
     Doctor(Doctor),
+    /// Measure this machine and this version; each verb says what, and against which ceiling.
+    #[command(subcommand)]
+    Bench(railyard_bench::Bench),
 }
 
 /// `railyard dev`.

@@ -32,5 +32,6 @@ pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<Ex
         Command::Listen(args) => listen::run(&args).await,
         Command::Doctor(args) => doctor::run(&args, &environment).await,
         Command::Verify(args) => verify::run(&args),
+        Command::Bench(verb) => railyard_bench::run(&verb).await.map(|()| ExitCode::SUCCESS),
     }
 }

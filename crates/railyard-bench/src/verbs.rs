@@ -1,0 +1,9 @@
+//! One module a verb.
+
+pub mod backlog;
+pub mod claim;
+pub mod deliver;
+pub mod groups;
+pub mod hot_group;
+pub mod soak;
+pub mod wake;

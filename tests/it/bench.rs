@@ -1,0 +1,101 @@
+//! Every verb of `railyard bench`, as small as it gets: it runs, its figures are there and its counts add up. How fast
+//! anything is, no test may say.
+
+use railyard_testkit::{Sandbox, TestDb};
+use serde_json::Value;
+
+/// Runs a verb and gives the object on the last line of its output.
+async fn bench(words: &[&str]) -> Value {
+    // It starts its own database; this one is never reached.
+    let sandbox = Sandbox::new("postgres://nobody@127.0.0.1:1/nothing");
+    let words: Vec<&str> = ["bench"].into_iter().chain(words.iter().copied()).chain(["--json"]).collect();
+    let stdout = sandbox.run(&words).await.ok();
+    serde_json::from_str(stdout.lines().last().unwrap()).unwrap()
+}
+
+/// Numbers, above nothing.
+fn has(figures: &Value, names: &[&str]) {
+    for name in names {
+        assert!(figures[name].as_f64().unwrap() > 0.0, "{name}: {figures:#}");
+    }
+    for name in ["bench", "versions", "cores", "options", "rounds", "spread"] {
+        assert!(!figures[name].is_null(), "{name}: {figures:#}");
+    }
+}
+
+fn count(figures: &Value, name: &str) -> u64 {
+    figures[name].as_u64().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bench_deliver_counts_what_it_delivers() {
+    let figures = bench(&["deliver", "--messages", "60", "--groups", "20", "--rounds", "2"]).await;
+    has(&figures, &["per_second", "http_ceiling", "sql_ceiling", "ceiling", "ratio"]);
+    // Three a group, in each round once by the node and once by transactions alone.
+    assert_eq!((count(&figures, "receipts"), count(&figures, "completed")), (120, 240));
+    assert_eq!(figures["rounds"]["per_second"].as_array().unwrap().len(), 2);
+    let cost = &figures["per_message"];
+    for name in ["transactions", "wal_bytes", "node_cpu_ms", "database_cpu_ms"] {
+        assert!(cost[name].as_f64().is_some(), "{name}: {cost}");
+    }
+}
+
+/// On a given server it makes a database and leaves none behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn bench_leaves_nothing_on_a_given_server() {
+    let db = TestDb::create().await;
+    let words = ["hot-group", "--messages", "10", "--rounds", "1", "--database-url", db.url()];
+    let figures = bench(&words).await;
+    has(&figures, &["per_second", "round_trip_ms", "commit_ms", "ratio"]);
+    assert_eq!((count(&figures, "receipts"), count(&figures, "completed")), (10, 10));
+    let left = "SELECT count(*) FROM pg_database WHERE datname LIKE 'railyard_bench_%'";
+    let left: i64 = db.connect().await.query_one(left, &[]).await.unwrap().get(0);
+    assert_eq!(left, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bench_backlog_delivers_beside_what_is_stuck() {
+    let size = ["--messages", "20", "--groups", "10", "--blocked", "40", "--blocked-groups", "4", "--rounds", "1"];
+    let words: Vec<&str> = ["backlog"].into_iter().chain(size).collect();
+    let figures = bench(&words).await;
+    has(&figures, &["alone_per_second", "beside_per_second", "snapshot_per_second", "ratio", "snapshot_ratio"]);
+    assert_eq!((count(&figures, "receipts"), count(&figures, "completed")), (60, 60));
+    assert_eq!(count(&figures, "blocked_left"), 40);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bench_claim_begins_what_it_finds() {
+    let size = ["--messages", "400", "--groups", "200", "--few", "150", "--samples", "2", "--rounds", "1"];
+    let words: Vec<&str> = ["claim"].into_iter().chain(size).collect();
+    let figures = bench(&words).await;
+    has(&figures, &["ratio_time", "ratio", "discover_ms_few", "begin_ms_many"]);
+    assert_eq!(count(&figures, "begun"), 400);
+    assert_eq!((figures["hints_few"].as_f64(), figures["hints_many"].as_f64()), (Some(150.0), Some(200.0)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bench_wake_times_one_message_after_the_other() {
+    let figures = bench(&["wake", "--messages", "3", "--rounds", "2", "--pause-ms", "30"]).await;
+    has(&figures, &["first_byte_ms", "commit_ms", "limit_ms", "ratio"]);
+    assert_eq!(count(&figures, "completed"), 7, "three in each round, and one before them");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bench_groups_fills_the_node_with_them() {
+    let size = ["--messages", "50", "--groups", "50", "--turns", "2", "--rounds", "1", "--quiet-ms", "100"];
+    let words: Vec<&str> = ["groups"].into_iter().chain(size).collect();
+    let figures = bench(&words).await;
+    has(&figures, &["start_bytes", "resident_bytes", "growth", "groups_resident"]);
+    // 64 groups with ten messages each come first.
+    assert_eq!((count(&figures, "receipts"), count(&figures, "completed")), (790, 790));
+    assert!(figures["bytes_per_group"].is_number());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bench_soak_halves_its_time() {
+    let figures = bench(&["soak", "--seconds", "3", "--per-second", "25", "--groups", "7"]).await;
+    has(&figures, &["p50_ms", "p99_ms", "p50_ratio", "p99_ratio", "size_ratio", "per_second"]);
+    assert_eq!((count(&figures, "receipts"), count(&figures, "completed"), count(&figures, "messages")), (75, 75, 75));
+    let table = &figures["sizes_end"]["payment_outbox_pending"];
+    assert!(table["table_bytes"].is_u64() && table["index_bytes"].is_u64());
+}
