@@ -119,7 +119,7 @@ impl Cursor {
 /// What each of so many partitions gives to a page: a little more than its part, so that a page costs about `limit`
 /// however many there are, and one that holds everything is seen in a few pages.
 fn share(limit: usize, partitions: usize) -> usize {
-    (2 * limit).div_ceil(partitions.max(1)).clamp(2, limit.max(2))
+    (2 * limit).div_ceil(partitions.max(1)).min(limit)
 }
 
 /// The last row of each partition that gave its full share: it may have more behind that. Rows are in order.

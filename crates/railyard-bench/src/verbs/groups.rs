@@ -64,6 +64,8 @@ impl Groups {
         for round in 1..=self.common.rounds {
             say(&format!("round {round} of {}", self.common.rounds));
             self.resident(stand, &database, size, round, &mut rounds).await?;
+            // The hints that the first node left would be the second one's first work, and its memory.
+            database.rest().await?;
             self.in_turn(stand, &database, size, round, &mut rounds).await?;
         }
         let mut report = Report::of("groups", &self.common, size, stand.server.version());

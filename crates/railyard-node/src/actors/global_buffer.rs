@@ -37,9 +37,9 @@ const SWEEP: Duration = Duration::from_secs(1);
 pub(crate) enum Msg {
     /// How much room is there, and who is to be left out?
     Room(RpcReplyPort<Room>),
-    /// Lanes that may have something due, with as many credits. Answered once they are at work; the others have no
-    /// room, or nothing at their head.
-    Offer(Vec<Hint>, OwnedSemaphorePermit, RpcReplyPort<()>),
+    /// Lanes that may have something due, with as many credits. Answered once they are at work, with whether each had
+    /// room at an endpoint that takes calls.
+    Offer(Vec<Hint>, OwnedSemaphorePermit, RpcReplyPort<bool>),
     /// These have something due although begin found nothing: the producer that held them is done.
     Due(Vec<Lane>),
     /// A lane has come to rest.
@@ -177,7 +177,8 @@ impl State {
         myself: &ActorRef<Msg>,
         hints: Vec<Hint>,
         mut credits: OwnedSemaphorePermit,
-    ) -> Result<(), ActorProcessingErr> {
+    ) -> Result<bool, ActorProcessingErr> {
+        let mut all_had_room = true;
         let now = Instant::now();
         for mut hint in hints {
             if self.groups.get(&hint.lane).is_some_and(|entry| entry.standing.is_busy(now)) {
@@ -194,10 +195,16 @@ impl State {
             if self.is_crowded() && !self.groups.contains_key(&hint.lane) {
                 self.end_resting(Duration::ZERO, EVICT_MAX);
                 self.starved = true;
+                all_had_room = false;
+                continue;
+            }
+            if matches!(self.context.endpoints.admit(&head.endpoint), Look::Open { .. }) {
+                self.starved = true;
                 continue;
             }
             if !self.has_room(&head.endpoint) {
                 self.starved = true;
+                all_had_room = false;
                 continue;
             }
             let Some(credit) = credits.split(1) else {
@@ -212,19 +219,18 @@ impl State {
             // An actor that has just failed drops the message and with it the credit; its end is on its way to us.
             drop(actor.cast(group_actor::Msg::Hinted(Box::new(hint), head, credit)));
         }
-        Ok(())
+        Ok(all_had_room)
     }
 
-    /// An endpoint takes a few times as many lanes as it has places, so that a place never stands empty; a breaker
-    /// that is open takes none.
+    /// An endpoint takes several times as many lanes as it has places, so that a place never stands empty and a look
+    /// for more is worth its cost.
     fn has_room(&self, endpoint: &str) -> bool {
-        let working = self.working.get(endpoint).copied().unwrap_or(0);
-        working < self.lanes_per_endpoint_max() && !matches!(self.context.endpoints.admit(endpoint), Look::Open { .. })
+        self.working.get(endpoint).copied().unwrap_or(0) < self.lanes_per_endpoint_max()
     }
 
     fn lanes_per_endpoint_max(&self) -> usize {
         let places = usize::try_from(self.context.options.http.endpoint_concurrency).unwrap_or(usize::MAX);
-        places.saturating_mul(4).clamp(1, self.context.options.credits.div_ceil(2).max(1))
+        places.saturating_mul(8).clamp(1, self.context.options.credits.div_ceil(2).max(1))
     }
 
     async fn resident(

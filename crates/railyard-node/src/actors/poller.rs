@@ -2,7 +2,7 @@
 //!
 //! Owns nothing but the clock between two looks. Woken by its own timer, by the Listener, by the buffer when room has
 //! come free, and by anyone who committed something. A look takes its credits before it asks, offers what it found,
-//! and looks behind lanes whose endpoint is full; where the front is longer than one look, the next one begins at the
+//! and, at its own timer, looks behind lanes whose endpoint is full; where the front is longer than one look, the next one begins at the
 //! front again and then goes on where this one ended. It also puts hints right where nothing could be begun.
 //!
 //! If it dies, nothing is lost: its credits come back and the next one looks anew.
@@ -25,7 +25,7 @@ use crate::context::Context;
 /// Pages looked through from one place on when what comes first has no room.
 const PAGES_MAX: usize = 10;
 /// Hints asked for at a time.
-const PAGE: usize = 500;
+const PAGE: usize = 256;
 /// Scheduled jobs promoted in one transaction.
 const PROMOTE_MAX: usize = 500;
 /// Lanes tidied in one transaction.
@@ -84,6 +84,15 @@ enum Onward {
     Stop,
 }
 
+/// How far a look goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Until something has no room: under load, what is behind it has none either as a rule.
+    Front,
+    /// Past everything that has no room.
+    Behind,
+}
+
 /// How a walk over pages ended.
 enum Walked {
     /// All that is due has been seen.
@@ -132,10 +141,10 @@ impl Actor for Poller {
         match message {
             Msg::Tick => {
                 state.promote().await;
-                state.look().await;
+                state.look(Reach::Behind).await;
                 myself.send_after(state.context.options.poll, || Msg::Tick);
             }
-            Msg::Look => state.look().await,
+            Msg::Look => state.look(Reach::Front).await,
             Msg::Tidy(lane) => state.tidy_later(&myself, lane),
             Msg::FlushTidy => state.tidy(&myself).await,
             Msg::Observe(reply) => answer(reply, state.seen.clone()),
@@ -145,29 +154,29 @@ impl Actor for Poller {
 }
 
 impl State {
-    async fn look(&mut self) {
+    async fn look(&mut self, reach: Reach) {
         self.context.look_asked.begin();
         self.seen.looks += 1;
-        let walked = match self.walk(None).await {
-            Ok(Walked::Short(here)) => {
+        let walked = match self.walk(None, reach).await {
+            Ok(Walked::Short(here)) if reach == Reach::Behind => {
                 let place = self.behind.take().or(here);
                 self.behind.clone_from(&place);
-                self.walk(place).await
+                self.walk(place, reach).await
             }
             other => other,
         };
         match walked {
             Ok(Walked::Through) => self.behind = None,
-            Ok(Walked::Short(here)) => self.behind = here,
-            Ok(Walked::Stopped) => {}
+            Ok(Walked::Short(here)) if reach == Reach::Behind => self.behind = here,
+            Ok(Walked::Short(_) | Walked::Stopped) => {}
             Err(error) => self.failed(&error),
         }
     }
 
     /// Page by page from a place on.
-    async fn walk(&mut self, mut place: Option<Cursor>) -> Result<Walked, StoreError> {
+    async fn walk(&mut self, mut place: Option<Cursor>, reach: Reach) -> Result<Walked, StoreError> {
         for _ in 0..PAGES_MAX {
-            match self.page(place.as_ref()).await? {
+            match self.page(place.as_ref(), reach).await? {
                 Onward::Behind(next) => place = Some(next),
                 Onward::End => return Ok(Walked::Through),
                 Onward::Stop => return Ok(Walked::Stopped),
@@ -176,7 +185,7 @@ impl State {
         Ok(Walked::Short(place))
     }
 
-    async fn page(&mut self, behind: Option<&Cursor>) -> Result<Onward, StoreError> {
+    async fn page(&mut self, behind: Option<&Cursor>, reach: Reach) -> Result<Onward, StoreError> {
         let Some(partitions) = self.owned() else { return Ok(Onward::Stop) };
         let Some(room) = self.context.actors.buffer.ask(global_buffer::Msg::Room, BUFFER_TIMEOUT).await else {
             return Ok(Onward::Stop);
@@ -198,8 +207,12 @@ impl State {
             .actors
             .buffer
             .ask(|reply| global_buffer::Msg::Offer(found.hints, credits, reply), BUFFER_TIMEOUT);
-        offered.await;
-        Ok(found.next_page.map_or(Onward::End, Onward::Behind))
+        let Some(all_had_room) = offered.await else { return Ok(Onward::Stop) };
+        Ok(match found.next_page {
+            None => Onward::End,
+            Some(_) if reach == Reach::Front && !all_had_room => Onward::Stop,
+            Some(next) => Onward::Behind(next),
+        })
     }
 
     fn owned(&self) -> Option<Vec<(PartitionId, Epoch)>> {

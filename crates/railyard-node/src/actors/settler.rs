@@ -10,7 +10,7 @@
 //! the partition by then.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use railyard_core::{Message, NodeId};
@@ -27,6 +27,10 @@ mod lane;
 const BATCH_MAX: usize = 100;
 /// Transactions at once: one commits while the next is gathered and sent.
 const LANES: usize = 2;
+/// While one lane is busy, the other waits for a batch of this size: what a transaction costs by itself is shared.
+const BATCH_GOOD: usize = 32;
+/// But not for longer than this: the busy one may stand at somebody's lock.
+const GATHER_MAX: Duration = Duration::from_millis(5);
 
 /// What it is told.
 pub(crate) enum Msg {
@@ -36,6 +40,8 @@ pub(crate) enum Msg {
     Settle(Box<Ended>, Option<BeginRequest>, RpcReplyPort<SettleAnswer>),
     /// A lane has come free.
     LaneFree(usize),
+    /// The queue has waited long enough.
+    Gathered,
     /// For the live view and for tests.
     Observe(RpcReplyPort<Observed>),
 }
@@ -97,6 +103,8 @@ pub(crate) struct State {
     context: Context,
     queue: VecDeque<Item>,
     lanes: [Option<Task>; LANES],
+    /// Since when the queue has been waiting for a batch of a good size.
+    gathering: Option<Instant>,
 }
 
 impl Actor for Settler {
@@ -106,7 +114,7 @@ impl Actor for Settler {
 
     async fn pre_start(&self, myself: ActorRef<Msg>, context: Context) -> Result<State, ActorProcessingErr> {
         context.actors.settler.set(myself);
-        Ok(State { context, queue: VecDeque::new(), lanes: [const { None }; LANES] })
+        Ok(State { context, queue: VecDeque::new(), lanes: [const { None }; LANES], gathering: None })
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
@@ -114,6 +122,7 @@ impl Actor for Settler {
             Msg::Begin(request, reply) => state.queue.push_back(Item::Begin(request, reply)),
             Msg::Settle(ended, next, reply) => state.queue.push_back(Item::Settle(ended, next, reply)),
             Msg::LaneFree(lane) => state.lanes[lane] = None,
+            Msg::Gathered => {}
             Msg::Observe(reply) => answer(reply, state.observe()),
         }
         state.fill_lanes(&myself);
@@ -124,10 +133,11 @@ impl Actor for Settler {
 impl State {
     fn fill_lanes(&mut self, myself: &ActorRef<Msg>) {
         for lane in 0..LANES {
-            if self.queue.is_empty() {
+            if self.queue.is_empty() || self.gathers(myself) {
                 return;
             }
             if self.lanes[lane].is_none() {
+                self.gathering = None;
                 let batch: Vec<Item> = self.queue.drain(..self.queue.len().min(BATCH_MAX)).collect();
                 let free = Free { settler: myself.clone(), lane };
                 let context = self.context.clone();
@@ -135,6 +145,21 @@ impl State {
                     let _free = free;
                     lane::run(&context, batch).await;
                 }));
+            }
+        }
+    }
+
+    /// Whether it is better to wait for more.
+    fn gathers(&mut self, myself: &ActorRef<Msg>) -> bool {
+        if self.queue.len() >= BATCH_GOOD || self.lanes.iter().all(Option::is_none) {
+            return false;
+        }
+        match self.gathering {
+            Some(since) => since.elapsed() < GATHER_MAX,
+            None => {
+                self.gathering = Some(Instant::now());
+                myself.send_after(GATHER_MAX, || Msg::Gathered);
+                true
             }
         }
     }

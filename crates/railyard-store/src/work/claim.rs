@@ -30,9 +30,9 @@ WITH head AS MATERIALIZED (
   SELECT g.attempt_id, g.epoch, p.outbox_id
   FROM unnest($8::uuid[], $9::uuid[], $10::smallint[], $11::bigint[]) AS g(attempt_id, outbox_id, partition_id, epoch)
   CROSS JOIN LATERAL (
-    SELECT q.outbox_id, q.next_attempt_at, q.rail_type FROM payment_outbox_pending q
-    WHERE q.outbox_id = g.outbox_id AND q.participant_id IS NULL LIMIT 1) p
-  WHERE p.next_attempt_at <= clock_timestamp()
+    SELECT q.outbox_id, q.participant_id, q.next_attempt_at, q.rail_type FROM payment_outbox_pending q
+    WHERE q.outbox_id = g.outbox_id LIMIT 1) p
+  WHERE p.participant_id IS NULL AND p.next_attempt_at <= clock_timestamp()
     AND EXISTS (SELECT 1 FROM partition_lease l
                 WHERE l.partition_id = g.partition_id AND l.owner = $1 AND l.epoch = g.epoch)
     AND NOT EXISTS (SELECT 1 FROM rail_switch s WHERE s.kind = 'rail' AND s.name = p.rail_type AND s.paused)
