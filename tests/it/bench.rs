@@ -70,7 +70,9 @@ async fn bench_claim_begins_what_it_finds() {
     let figures = bench(&words).await;
     has(&figures, &["ratio_time", "ratio", "discover_ms_few", "begin_ms_many"]);
     assert_eq!(count(&figures, "begun"), 400);
-    assert_eq!((figures["hints_few"].as_f64(), figures["hints_many"].as_f64()), (Some(150.0), Some(200.0)));
+    // It looks until it has a hundred.
+    assert!((100.0..=150.0).contains(&figures["hints_few"].as_f64().unwrap()), "{figures}");
+    assert!((100.0..=200.0).contains(&figures["hints_many"].as_f64().unwrap()), "{figures}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

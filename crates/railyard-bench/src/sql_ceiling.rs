@@ -15,7 +15,7 @@ use railyard_core::settlement::settle;
 use railyard_core::{AttemptId, CallOutcome, Epoch, Message, NodeId, PartitionId, SequenceId};
 use railyard_store::clock::boottime;
 use railyard_store::connect::Dedicated;
-use railyard_store::discover::{Head, Hint, Search};
+use railyard_store::discover::{Cursor, Head, Hint, Search};
 use railyard_store::work::{Batch, BeginRequest, Ended};
 use railyard_store::{Store, lease};
 use tokio::task::JoinSet;
@@ -56,12 +56,21 @@ impl Member {
         Ok(lease::leave(&mut self.connection.client, self.node).await?)
     }
 
-    /// One look for about `limit` groups: requests for the heads of all that it finds, oldest first.
+    /// Looks page by page until it has found `limit` groups or all that are due: requests for their heads.
     pub(crate) async fn hints(&self, store: &Store, limit: usize) -> anyhow::Result<Vec<BeginRequest>> {
-        let search = Search { partitions: &self.partitions, busy: &[], probe: &|_, _| None, behind: None, limit };
-        let hints = store.discover(&search).await?.hints.into_iter();
+        let (mut hints, mut place): (Vec<Hint>, Option<Cursor>) = (Vec::new(), None);
+        while hints.len() < limit {
+            let behind = place.as_ref();
+            let search = Search { partitions: &self.partitions, busy: &[], probe: &|_, _| None, behind, limit };
+            let found = store.discover(&search).await?;
+            hints.extend(found.hints);
+            place = found.next_page;
+            if place.is_none() {
+                break;
+            }
+        }
         let to_begin = |hint: Hint| Some(request(hint.lane, hint.partition, hint.epoch, hint.head?, hint.probe));
-        Ok(hints.filter_map(to_begin).collect())
+        Ok(hints.into_iter().filter_map(to_begin).collect())
     }
 }
 
@@ -69,8 +78,8 @@ impl Member {
 pub(crate) async fn per_second(store: &Store, size: Size, now: Timestamp) -> anyhow::Result<f64> {
     let member = Member::join(store).await?;
     let groups = usize::try_from(size.groups)?;
-    // Pages are by partition, and groups are not spread quite evenly.
-    let requests = member.hints(store, groups * 4).await?;
+    // One more than there should be: all pages are looked through.
+    let requests = member.hints(store, groups + 1).await?;
     anyhow::ensure!(requests.len() == groups, "{} of {groups} groups are due", requests.len());
     let mut lanes = JoinSet::new();
     let started = Instant::now();

@@ -27,13 +27,11 @@ const WARM_UP: u32 = 5;
 
 /// Measures discovering due work and beginning 100 groups (1000000 messages over 100000 groups by default, beside --few).
 ///
-/// Both are the store's own: one look over all partitions for 100 groups, and one transaction that begins them. Then the
-/// 100 are put back, which is not counted. The peer is the same with --few messages waiting, one a group. Times are
-/// medians over all samples; buffers are shared buffers touched by the product's statements (pg_stat_statements).
-/// ratio_time and ratio_buffers are the cost with many ÷ the cost with few; ratio is the larger. A look answers with up to
-/// 16 groups of each of 256 partitions, so it grows with the groups that are due until there are 4096: hints_few and
-/// hints_many say how many there were, and the two halves are shown apart. With as many groups on both sides
-/// (--groups 1000) the depth of the backlog is all that differs.
+/// Both are the store's own: looks over all partitions until 100 groups are found, and one transaction that begins
+/// them. Then the 100 are put back, which is not counted. The peer is the same with --few messages waiting, one a group.
+/// Times are medians over all samples; buffers are shared buffers touched by the product's statements
+/// (pg_stat_statements). ratio_time and ratio_buffers are the cost with many ÷ the cost with few; ratio is the larger.
+/// hints_few and hints_many say how many groups the looks showed, and the two halves are shown apart.
 #[derive(Debug, Args)]
 pub struct Claim {
     #[command(flatten)]
