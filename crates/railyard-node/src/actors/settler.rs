@@ -1,8 +1,8 @@
 //! Settler: turns begins and outcomes into transactions.
 //!
-//! Owns the queue of both, and two lanes to the database. Woken by a submission and by a lane that has come free; a
-//! free lane takes whatever has gathered meanwhile, up to a hundred, so batches grow with the load and a lone message
-//! waits for nobody.
+//! Owns the queue of both, and two lanes to the database. Woken by a submission and by a lane that has come free, which
+//! takes whatever has gathered, up to a hundred: batches grow with the load. With both lanes free, a lone message waits
+//! for nobody; beside a busy lane, the other waits for a batch of a good size, and for no more than a few milliseconds.
 //!
 //! If it dies, whoever waits for an answer hears that it is gone: a begin counts as failed (its attempt was never
 //! called, which the Reaper can prove), an outcome's in-flight row stays and is healed when its deadline has passed.
