@@ -15,7 +15,6 @@ CREATE TABLE partition_lease (
   epoch        bigint NOT NULL DEFAULT 0,
   moved_at     timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 50);
-CREATE INDEX ix_partition_owner ON partition_lease (owner);
 INSERT INTO partition_lease (partition_id) SELECT generate_series(0, 255);
 
 CREATE TABLE admin_audit (

@@ -177,9 +177,9 @@ impl Drop for Conn {
     }
 }
 
-fn pool(config: &StoreConfig, name: &str, size: usize, custom_plans: bool) -> Result<Pool, StoreError> {
+fn pool(config: &StoreConfig, name: &str, size: usize, generic_plans: bool) -> Result<Pool, StoreError> {
     let manager = Manager::from_config(
-        client_config(config, name, custom_plans)?,
+        client_config(config, name, generic_plans)?,
         NoTls,
         ManagerConfig { recycling_method: RecyclingMethod::Fast },
     );
@@ -193,7 +193,7 @@ fn pool(config: &StoreConfig, name: &str, size: usize, custom_plans: bool) -> Re
         .map_err(|error| StoreError::Unavailable { detail: error.to_string() })
 }
 
-fn client_config(config: &StoreConfig, name: &str, custom_plans: bool) -> Result<tokio_postgres::Config, StoreError> {
+fn client_config(config: &StoreConfig, name: &str, generic_plans: bool) -> Result<tokio_postgres::Config, StoreError> {
     let mut client: tokio_postgres::Config = config.url.parse().map_err(|error: tokio_postgres::Error| {
         StoreError::Invalid { field: "database.url".to_owned(), detail: error.to_string(), ordinal: 1 }
     })?;
@@ -205,11 +205,12 @@ fn client_config(config: &StoreConfig, name: &str, custom_plans: bool) -> Result
         config.lock_timeout.as_millis(),
         config.idle_in_transaction_timeout.as_millis()
     );
-    if custom_plans {
-        // A generic plan made while a hot table was empty reads it from end to end ever after; without statistics, a
-        // bitmap of everything that is due looks cheaper than the first few rows of the index. No statement of the
-        // work pool is ever well served by either.
-        options.push_str(" -c plan_cache_mode=force_custom_plan -c enable_bitmapscan=off -c enable_seqscan=off");
+    if generic_plans {
+        // To plan begin and settle takes as long as to run them, so each connection plans them once, whatever the
+        // tables hold at that moment. A plan made while a hot table was empty would read it from end to end ever
+        // after; one made without statistics would take a bitmap of everything due for cheaper than the first few rows
+        // of the index. No statement of the work pool is ever well served by either.
+        options.push_str(" -c plan_cache_mode=force_generic_plan -c enable_bitmapscan=off -c enable_seqscan=off");
     }
     if let Some(given) = client.get_options() {
         options = format!("{given} {options}");

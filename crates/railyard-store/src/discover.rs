@@ -20,8 +20,8 @@ CROSS JOIN LATERAL (
   SELECT g.participant_id, g.due_at FROM ready_group g
   WHERE g.partition_id = p.partition_id AND g.due_at <= statement_timestamp()
     AND (g.due_at, g.participant_id) > (p.due_at, p.participant_id)
-    AND g.participant_id <> ALL ($4::text[])
-    AND NOT EXISTS (SELECT 1 FROM in_flight f WHERE f.participant_id = g.participant_id)
+    AND g.participant_id NOT IN (SELECT unnest($4::text[]))
+    AND NOT EXISTS (SELECT 1 FROM in_flight f WHERE f.participant_id = g.participant_id OFFSET 0)
   ORDER BY g.due_at, g.participant_id LIMIT $5) r
 ORDER BY r.due_at, r.participant_id";
 
@@ -33,7 +33,7 @@ CROSS JOIN LATERAL (
   SELECT q.outbox_id, q.next_attempt_at, q.endpoint, q.rail_type FROM payment_outbox_pending q
   WHERE q.participant_id IS NULL AND q.partition_id = p.partition_id AND q.next_attempt_at <= statement_timestamp()
     AND (q.next_attempt_at, q.outbox_id) > (p.due_at, p.outbox_id)
-    AND q.outbox_id <> ALL ($4::uuid[])
+    AND q.outbox_id NOT IN (SELECT unnest($4::uuid[]))
   ORDER BY q.next_attempt_at, q.outbox_id LIMIT $5) r
 ORDER BY r.next_attempt_at, r.outbox_id";
 
@@ -116,10 +116,10 @@ impl Cursor {
     }
 }
 
-/// What each of so many partitions gives to a page: a little more than its part, so that a page costs about `limit`
-/// however many there are, and one that holds everything is seen in a few pages.
+/// What each of so many partitions gives to a page: its part, so that a page costs about `limit` however many there are.
+/// The next page asks only those that gave all of it.
 fn share(limit: usize, partitions: usize) -> usize {
-    (2 * limit).div_ceil(partitions.max(1)).min(limit)
+    limit.div_ceil(partitions.max(1))
 }
 
 /// The last row of each partition that gave its full share: it may have more behind that. Rows are in order.

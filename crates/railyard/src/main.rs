@@ -26,6 +26,9 @@ use clap::Parser;
 use crate::cli::Cli;
 use crate::config::Environment;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// How long threads that are not the runtime's own may take to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 

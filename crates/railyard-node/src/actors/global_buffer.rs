@@ -37,8 +37,8 @@ const SWEEP: Duration = Duration::from_secs(1);
 pub(crate) enum Msg {
     /// How much room is there, and who is to be left out?
     Room(RpcReplyPort<Room>),
-    /// Lanes that may have something due, with as many credits. Answered once they are at work, with whether each had
-    /// room at an endpoint that takes calls.
+    /// Lanes that may have something due, with as many credits. Answered once they are at work, with whether their
+    /// endpoints have room for more.
     Offer(Vec<Hint>, OwnedSemaphorePermit, RpcReplyPort<bool>),
     /// These have something due although begin found nothing: the producer that held them is done.
     Due(Vec<Lane>),
@@ -178,7 +178,7 @@ impl State {
         hints: Vec<Hint>,
         mut credits: OwnedSemaphorePermit,
     ) -> Result<bool, ActorProcessingErr> {
-        let mut all_had_room = true;
+        let mut room_left = true;
         let now = Instant::now();
         for mut hint in hints {
             if self.groups.get(&hint.lane).is_some_and(|entry| entry.standing.is_busy(now)) {
@@ -195,7 +195,7 @@ impl State {
             if self.is_crowded() && !self.groups.contains_key(&hint.lane) {
                 self.end_resting(Duration::ZERO, EVICT_MAX);
                 self.starved = true;
-                all_had_room = false;
+                room_left = false;
                 continue;
             }
             if matches!(self.context.endpoints.admit(&head.endpoint), Look::Open { .. }) {
@@ -204,7 +204,7 @@ impl State {
             }
             if !self.has_room(&head.endpoint) {
                 self.starved = true;
-                all_had_room = false;
+                room_left = false;
                 continue;
             }
             let Some(credit) = credits.split(1) else {
@@ -217,9 +217,13 @@ impl State {
                 entry.standing = Standing::Working { endpoint: head.endpoint.clone() };
             }
             // An actor that has just failed drops the message and with it the credit; its end is on its way to us.
+            if !self.has_room(&head.endpoint) {
+                self.starved = true;
+                room_left = false;
+            }
             drop(actor.cast(group_actor::Msg::Hinted(Box::new(hint), head, credit)));
         }
-        Ok(all_had_room)
+        Ok(room_left)
     }
 
     /// An endpoint takes several times as many lanes as it has places, so that a place never stands empty and a look

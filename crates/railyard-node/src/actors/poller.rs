@@ -207,10 +207,10 @@ impl State {
             .actors
             .buffer
             .ask(|reply| global_buffer::Msg::Offer(found.hints, credits, reply), BUFFER_TIMEOUT);
-        let Some(all_had_room) = offered.await else { return Ok(Onward::Stop) };
+        let Some(room_left) = offered.await else { return Ok(Onward::Stop) };
         Ok(match found.next_page {
             None => Onward::End,
-            Some(_) if reach == Reach::Front && !all_had_room => Onward::Stop,
+            Some(_) if reach == Reach::Front && !room_left => Onward::Stop,
             Some(next) => Onward::Behind(next),
         })
     }

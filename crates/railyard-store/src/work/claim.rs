@@ -12,42 +12,49 @@ use super::Batch;
 use crate::error::StoreError;
 
 /// A head is begun when it is due, unheld, its rail runs, its group has nothing in flight and the partition is ours.
+///
+/// Planned once and for all, so nothing in it is left to estimates: `OFFSET 0` keeps each test a look-up of its own for
+/// each lane (as a join it may read a whole index), rows are taken by their place, and what the node gave is found again
+/// by position.
 pub(crate) const CLAIM: &str = "
 WITH head AS MATERIALIZED (
-  SELECT g.attempt_id, g.epoch, p.outbox_id
-  FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::smallint[], $6::bigint[], $7::text[], $13::text[])
-    AS g(attempt_id, participant_id, probe, partition_id, epoch, endpoint, rail_type)
+  SELECT p.place
+  FROM unnest($2::text[], $3::bigint[], $4::smallint[], $5::bigint[], $6::text[], $7::text[])
+    AS g(participant_id, probe, partition_id, epoch, endpoint, rail_type)
   CROSS JOIN LATERAL (
-    SELECT q.outbox_id, q.next_attempt_at, q.endpoint, q.rail_type FROM payment_outbox_pending q
+    SELECT q.ctid AS place, q.next_attempt_at, q.endpoint, q.rail_type FROM payment_outbox_pending q
     WHERE q.participant_id = g.participant_id AND q.sequence_id >= g.probe ORDER BY q.sequence_id LIMIT 1) p
   WHERE p.next_attempt_at <= clock_timestamp() AND p.endpoint = g.endpoint AND p.rail_type = g.rail_type
     AND EXISTS (SELECT 1 FROM partition_lease l
-                WHERE l.partition_id = g.partition_id AND l.owner = $1 AND l.epoch = g.epoch)
-    AND NOT EXISTS (SELECT 1 FROM group_hold h WHERE h.participant_id = g.participant_id)
-    AND NOT EXISTS (SELECT 1 FROM in_flight f WHERE f.participant_id = g.participant_id)
-    AND NOT EXISTS (SELECT 1 FROM rail_switch s WHERE s.kind = 'rail' AND s.name = p.rail_type AND s.paused)
+                WHERE l.partition_id = g.partition_id AND l.owner = $1 AND l.epoch = g.epoch OFFSET 0)
+    AND NOT EXISTS (SELECT 1 FROM group_hold h WHERE h.participant_id = g.participant_id OFFSET 0)
+    AND NOT EXISTS (SELECT 1 FROM in_flight f WHERE f.participant_id = g.participant_id OFFSET 0)
+    AND NOT EXISTS (SELECT 1 FROM rail_switch s WHERE s.kind = 'rail' AND s.name = p.rail_type AND s.paused OFFSET 0)
   UNION ALL
-  SELECT g.attempt_id, g.epoch, p.outbox_id
-  FROM unnest($8::uuid[], $9::uuid[], $10::smallint[], $11::bigint[]) AS g(attempt_id, outbox_id, partition_id, epoch)
+  SELECT p.place
+  FROM unnest($9::uuid[], $10::smallint[], $11::bigint[]) AS g(outbox_id, partition_id, epoch)
   CROSS JOIN LATERAL (
-    SELECT q.outbox_id, q.participant_id, q.next_attempt_at, q.rail_type FROM payment_outbox_pending q
+    SELECT q.ctid AS place, q.participant_id, q.next_attempt_at, q.rail_type FROM payment_outbox_pending q
     WHERE q.outbox_id = g.outbox_id LIMIT 1) p
   WHERE p.participant_id IS NULL AND p.next_attempt_at <= clock_timestamp()
     AND EXISTS (SELECT 1 FROM partition_lease l
-                WHERE l.partition_id = g.partition_id AND l.owner = $1 AND l.epoch = g.epoch)
-    AND NOT EXISTS (SELECT 1 FROM rail_switch s WHERE s.kind = 'rail' AND s.name = p.rail_type AND s.paused)
+                WHERE l.partition_id = g.partition_id AND l.owner = $1 AND l.epoch = g.epoch OFFSET 0)
+    AND NOT EXISTS (SELECT 1 FROM rail_switch s WHERE s.kind = 'rail' AND s.name = p.rail_type AND s.paused OFFSET 0)
 ), taken AS (
-  DELETE FROM payment_outbox_pending p USING head h
-  WHERE p.outbox_id = h.outbox_id AND p.outbox_id = ANY (ARRAY(SELECT outbox_id FROM head))
-  RETURNING p.*, h.attempt_id, h.epoch
+  DELETE FROM payment_outbox_pending p WHERE p.ctid = ANY (ARRAY(SELECT place FROM head)) RETURNING p.*
+), given AS (
+  SELECT t.*, array_position($2::text[], t.participant_id) AS nth, array_position($9::uuid[], t.outbox_id) AS nth_single
+  FROM taken t
 )
 INSERT INTO in_flight (attempt_id, outbox_id, participant_id, sequence_id, partition_id, epoch, node_id, rail_type,
   endpoint, mode, on_unknown, max_attempts, timeout_ms, attempt_no, failures, zombies, claimed_at, call_deadline,
   created_at)
-SELECT t.attempt_id, t.outbox_id, t.participant_id, t.sequence_id, t.partition_id, t.epoch, $1, t.rail_type,
-  t.endpoint, t.mode, r.on_unknown, t.max_attempts, t.timeout_ms, t.attempt_count + 1, t.failures, t.zombies,
-  clock_timestamp(), clock_timestamp() + (t.timeout_ms + $12::bigint) * interval '1 millisecond', t.created_at
-FROM taken t JOIN rail r ON r.rail_type = t.rail_type
+SELECT coalesce(($8::uuid[])[nth], ($12::uuid[])[nth_single]), outbox_id, participant_id, sequence_id, partition_id,
+  coalesce(($5::bigint[])[nth], ($11::bigint[])[nth_single]), $1, rail_type, endpoint, mode,
+  (SELECT r.on_unknown FROM rail r WHERE r.rail_type = g.rail_type), max_attempts, timeout_ms, attempt_count + 1,
+  failures, zombies, clock_timestamp(), clock_timestamp() + (timeout_ms + $13::bigint) * interval '1 millisecond',
+  created_at
+FROM given g
 RETURNING attempt_id, outbox_id, participant_id, sequence_id, partition_id, epoch, attempt_no, failures, max_attempts,
   mode, rail_type, endpoint, timeout_ms, claimed_at, known_success, pg_current_xact_id()::text AS transaction";
 
@@ -111,18 +118,18 @@ impl Params {
     pub(crate) fn as_sql(&self) -> [&(dyn ToSql + Sync); 13] {
         [
             &self.node,
-            &self.group_attempts,
             &self.groups,
             &self.probes,
             &self.group_partitions,
             &self.group_epochs,
             &self.endpoints,
-            &self.single_attempts,
+            &self.rails,
+            &self.group_attempts,
             &self.singles,
             &self.single_partitions,
             &self.single_epochs,
+            &self.single_attempts,
             &self.slack_ms,
-            &self.rails,
         ]
     }
 }
