@@ -156,13 +156,11 @@ fn fits(name: &str, before: &[Receipt], sent_again: usize, record: &Record) -> R
     let doubts = record.count("ZOMBIE_REQUEUE");
     let fits = match name {
         // Nothing had been committed, so nothing is in doubt and nothing was called.
-        "discovered" | "begin_before_fence" | "begin_before_commit" => {
-            before.is_empty() && sent_again == 0 && doubts == 0
-        }
+        "discovered" | "begin_before_sent" => before.is_empty() && sent_again == 0 && doubts == 0,
         // Intent stands, the call does not: in doubt, and sent once.
         "begin_after_commit" | "before_call" | "last_check" => before.is_empty() && sent_again == 0 && doubts > 0,
         // Sent and answered, and the outcome is not on record: sent again, with a reason.
-        "after_call" | "settle_before_commit" => !before.is_empty() && sent_again > 0 && doubts >= sent_again,
+        "after_call" | "settle_before_sent" => !before.is_empty() && sent_again > 0 && doubts >= sent_again,
         // The outcome is on record: what was settled is not sent again; others may have been out.
         "settle_after_commit" | "tidy_before_commit" => !before.is_empty() && sent_again <= doubts,
         _ => return Err("a step that this test does not know".to_owned()),

@@ -195,28 +195,29 @@ async fn stop_at(name: &'static str) {
     first.kill9();
 }
 
-/// A node stands still in the middle of writing an outcome, for less than its lease but so long that the server ends
-/// its session. It writes the outcome then; nothing is held and nothing is sent again.
+/// A node stands still in the middle of a transaction, here the one that takes hints away, for less than its lease but
+/// so long that the server ends its session. It does its work then; nothing is held and nothing is sent again.
 #[tokio::test(flavor = "multi_thread")]
 async fn freeze_in_an_open_transaction_costs_nothing() {
     let fleet = Fleet::new().await;
     let rail = FakeRail::start().await;
     let node = fleet.node("frozen");
-    node.set_failpoint("settle_before_commit:stop");
+    node.set_failpoint("tidy_before_commit:stop");
     fleet.payment(&rail.url(), "group", "one").by(&fleet.world.sql).await.unwrap();
     fleet.payment(&rail.url(), "group", "two").by(&fleet.world.sql).await.unwrap();
     node.start();
     let open = "SELECT count(*) FROM pg_stat_activity
                 WHERE datname = current_database() AND state = 'idle in transaction'";
     let thaws = AtomicUsize::new(0);
-    eventually(LATER, "both have ended", || async {
-        // It stops each time it writes: at first it goes on when the server has ended its session, later at once.
+    eventually(LATER, "both have ended, and nothing is left to do", || async {
+        // It stops each time it tidies: at first it goes on when the server has ended its session, later at once.
         let frozen = is_frozen(&node);
         if frozen && (thaws.load(Ordering::SeqCst) >= 3 || fleet.world.one::<i64>(open).await == 0) {
             thaws.fetch_add(1, Ordering::SeqCst);
             node.cont();
         }
         crate::record::completed(&fleet.world.sql).await == 2
+            && fleet.world.one::<i64>("SELECT count(*) FROM ready_group").await == 0
     })
     .await;
     assert!(node.log().contains("trouble with the database"), "no session was ended:\n{}", node.log());

@@ -146,7 +146,7 @@ async fn s2_07_a_begin_happens_whole_or_not_at_all() {
     proxy.cut_before_commit(1);
     let request = hand.request(&world.sql, "g").await;
     let lost = hand.run(request.clone()).await.unwrap_err();
-    assert!(lost.commit_sent, "it cannot tell the two apart: {lost:?}");
+    assert!(lost.in_doubt, "it cannot tell the two apart: {lost:?}");
     let found = store.resolve_until(lost.transaction.as_deref(), &[request.attempt_id], SOON).await.unwrap();
     assert!(found.begun.is_empty());
     assert_eq!(world.one::<String>(places).await, "1 pending, 0 in flight");

@@ -144,7 +144,7 @@ fn request(
     head: Head,
     probe: SequenceId,
 ) -> BeginRequest {
-    BeginRequest { attempt_id: AttemptId(Uuid::new_v4()), lane, partition, epoch, head, probe }
+    BeginRequest { attempt_id: AttemptId(Uuid::now_v7()), lane, partition, epoch, head, probe }
 }
 
 /// What the receiver of the other measurements would have answered.

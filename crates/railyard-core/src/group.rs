@@ -4,8 +4,9 @@
 //!            Hinted            PlaceTaken            Begun              CallEnded            Settled(next)
 //!  Resting ─────────▶ Waiting ───────────▶ Beginning ──────▶ Calling ──────────▶ Settling ──────────────▶ Calling
 //!     ▲                  │ Refused             │ NothingToBegin    │ CallLost         │ Settled(none)
-//!     │                  │                     │ BeginFailed       │                  │ Drained, SettleFailed
-//!     └──────────────────┴─────────────────────┴───────────────────┴──────────────────┘
+//!     │                  │     ▲               │ BeginFailed       │                  │ Drained, SettleFailed
+//!     └──────────────────┴─────┼───────────────┴───────────────────┴──────────────────┤
+//!                              └──────────────────────────────────────────────────────┘ More
 //! ```
 //!
 //! The database has the last word on every arrow: a begin that returns nothing, or a settle that finds its row gone,
@@ -50,6 +51,8 @@ pub enum Event {
     CallLost,
     /// The outcome is committed; the group's next was begun with it, if there was one.
     Settled(Option<Box<Message>>),
+    /// The outcome is committed; the group has more that is due, and gave its place up for others.
+    More,
     /// The outcome is committed and the group was found to have nothing else that is due.
     Drained,
     /// The outcome could not be written: the in-flight row stays and the Reaper reads it.
@@ -98,6 +101,7 @@ impl Event {
             Self::CallEnded(_) => "CallEnded",
             Self::CallLost => "CallLost",
             Self::Settled(_) => "Settled",
+            Self::More => "More",
             Self::Drained => "Drained",
             Self::SettleFailed => "SettleFailed",
         }
@@ -114,7 +118,7 @@ impl GroupState {
     /// [`Illegal`] where the table has no arrow.
     pub fn apply(self, event: Event) -> Result<(Self, Effect), Illegal> {
         match (self, event) {
-            (Self::Resting, Event::Hinted) => Ok((Self::Waiting, Effect::TakePlace)),
+            (Self::Resting, Event::Hinted) | (Self::Settling, Event::More) => Ok((Self::Waiting, Effect::TakePlace)),
             (Self::Waiting, Event::PlaceTaken) => Ok((Self::Beginning, Effect::Begin)),
             (Self::Waiting, Event::Refused) => Ok((Self::Resting, Effect::Rest { tidy: false })),
             (Self::Beginning, Event::Begun(message)) => Ok((Self::Calling, Effect::Call(message))),
@@ -150,6 +154,7 @@ mod tests {
             Event::CallLost,
             Event::Settled(Some(Box::new(message()))),
             Event::Settled(None),
+            Event::More,
             Event::Drained,
             Event::SettleFailed,
         ]
@@ -181,6 +186,7 @@ mod tests {
                 "Calling CallLost -> Resting Rest",
                 "Settling Settled -> Calling Call",
                 "Settling Settled(none) -> Resting Rest",
+                "Settling More -> Waiting TakePlace",
                 "Settling Drained -> Resting Rest+tidy",
                 "Settling SettleFailed -> Resting Rest",
             ]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use deadpool::managed::QueueMode;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
 use tokio::task::JoinHandle;
 use tokio_postgres::NoTls;
@@ -185,6 +186,8 @@ fn pool(config: &StoreConfig, name: &str, size: usize, generic_plans: bool) -> R
     );
     Pool::builder(manager)
         .max_size(size)
+        // The one used last: its server process has the statements' plans and tables in its caches.
+        .queue_mode(QueueMode::Lifo)
         .runtime(deadpool_postgres::Runtime::Tokio1)
         .wait_timeout(Some(config.acquire_timeout))
         .create_timeout(Some(config.acquire_timeout))

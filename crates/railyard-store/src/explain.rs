@@ -70,6 +70,9 @@ INSERT INTO in_flight (attempt_id, outbox_id, participant_id, sequence_id, parti
 SELECT outbox_id, outbox_id, participant_id, sequence_id, partition_id, 1, gen_random_uuid(), rail_type, endpoint,
   mode, 'retry', 3, 30000, 1, 0, 0, now(), now() - interval '1 second', now() FROM t";
 
+/// As the fence leaves it.
+const FENCED: &str = "SELECT set_config('railyard.fence', '00000000-0000-0000-0000-000000000001', true)";
+
 /// Arguments that touch a hundred groups.
 fn statements(ids: &[Uuid]) -> Vec<Statement> {
     let partitions = "(SELECT array_agg(n::smallint) FROM generate_series(0, 255) n)";
@@ -141,7 +144,14 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
                 "5000::bigint".into(),
             ],
             buffers_max: 100 * 60,
-            before: "",
+            before: FENCED,
+        },
+        Statement {
+            name: "recent content",
+            sql: work::RECENT_CONTENT,
+            arguments: vec![ids.clone(), low.clone()],
+            buffers_max: 100 * 10,
+            before: IN_FLIGHT,
         },
         Statement {
             name: "content",
@@ -253,7 +263,7 @@ async fn run(sql: &Conn, statement: &Statement) -> Ran {
     sql.batch_execute("ROLLBACK").await.unwrap();
     let mut ran = Ran { buffers: 0, sequential: Vec::new() };
     let root = &plan[0]["Plan"];
-    if statement.before == IN_FLIGHT {
+    if !statement.before.is_empty() {
         assert_eq!(root["Actual Rows"].as_f64(), Some(100.0), "{} did its work", statement.name);
     }
     ran.buffers = buffers(root);

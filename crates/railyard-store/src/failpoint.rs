@@ -2,15 +2,14 @@
 //! Debug builds only; in a release build this is nothing.
 
 /// Every name there is, in the order of a message's life. `tests/` walks this list.
-pub const NAMES: [&str; 10] = [
+pub const NAMES: [&str; 9] = [
     "discovered",
-    "begin_before_fence",
-    "begin_before_commit",
+    "begin_before_sent",
     "begin_after_commit",
     "before_call",
     "last_check",
     "after_call",
-    "settle_before_commit",
+    "settle_before_sent",
     "settle_after_commit",
     "tidy_before_commit",
 ];

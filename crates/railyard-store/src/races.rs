@@ -242,7 +242,7 @@ async fn r4_a_late_success_turns_the_next_attempts_failure_into_the_end() {
     race.somebody_waits().await;
     other.batch_execute("COMMIT").await.unwrap();
     let done = failing.await.unwrap();
-    let applied = Settled::Applied { ended: Some(EndStatus::Completed), known_success: true };
+    let applied = Settled::Applied { ended: Some(EndStatus::Completed), known_success: true, more: false };
     assert_eq!(done.settled[&second], applied);
     let state = race.state().await;
     assert_eq!((state.pending, state.in_flight), (vec![], vec![]), "a payment that went out is not sent again");

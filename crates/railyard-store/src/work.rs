@@ -4,6 +4,10 @@
 //! can begin together with the end of the one before it. The fence and the claim are two statements: the claim needs
 //! a snapshot that is younger than the moment the fence was taken.
 //!
+//! The whole transaction is sent at once, COMMIT included: it takes one round trip, and a process that dies or stands
+//! still never leaves one open. So nothing in it may depend on what the client makes of an answer: the fence leaves a
+//! mark inside the transaction, and without it the claim claims nothing, while outcomes are written all the same.
+//!
 //! What a caller must do when the answer is lost:
 //! - settle: send the same batch again; the attempt ids make it idempotent;
 //! - begin: ask [`Store::resolve_until`] which of the attempts were committed, and start none before it has answered.
@@ -11,14 +15,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use futures_util::future::{try_join, try_join3};
+use futures_util::future::{join, join3, join4};
 use railyard_core::{AttemptId, Epoch, Lane, Message, NodeId, PartitionId, SequenceId, Settlement};
-use tokio_postgres::Row;
 
 use crate::connect::{Conn, Store};
 use crate::discover::Head;
 use crate::error::StoreError;
-use crate::lease::FENCE;
 
 mod claim;
 mod content;
@@ -28,6 +30,7 @@ mod resolve;
 pub(crate) use claim::CLAIM;
 #[cfg(test)]
 pub(crate) use content::CONTENT;
+pub(crate) use content::RECENT_CONTENT;
 pub(crate) use outcome::SETTLE;
 pub use outcome::{Late, Settled};
 
@@ -86,21 +89,25 @@ pub struct Done {
 pub struct Failed {
     /// Why.
     pub error: StoreError,
-    /// The transaction's id, if the claim ran: needed to wait until it is over.
+    /// The transaction's id, if the claim's answer came: needed to wait until it is over.
     pub transaction: Option<String>,
-    /// Whether COMMIT was sent: only then can it have happened.
-    pub commit_sent: bool,
+    /// Whether it may have been committed, or be committed yet.
+    pub in_doubt: bool,
 }
 
 impl From<StoreError> for Failed {
     fn from(error: StoreError) -> Self {
-        Self { error, transaction: None, commit_sent: false }
+        Self { error, transaction: None, in_doubt: false }
     }
 }
 
-impl From<tokio_postgres::Error> for Failed {
-    fn from(error: tokio_postgres::Error) -> Self {
-        StoreError::from(error).into()
+impl Failed {
+    /// Of a transaction that was sent whole. What the server refused, it has rolled back; without its answer, nobody
+    /// knows.
+    fn sent(error: tokio_postgres::Error, transaction: Option<String>) -> Self {
+        let error = StoreError::from(error);
+        let in_doubt = matches!(error, StoreError::Unavailable { .. });
+        Self { error, transaction, in_doubt }
     }
 }
 
@@ -108,23 +115,12 @@ impl Store {
     /// Runs one batch as one transaction.
     ///
     /// # Errors
-    /// [`Failed`]: with `commit_sent`, what happened is unknown until [`Store::resolve_until`] or a repeat has told.
+    /// [`Failed`]: if it is in doubt, what happened is unknown until [`Store::resolve_until`] or a repeat has told.
     pub async fn run(&self, node: NodeId, batch: &Batch) -> Result<Done, Failed> {
         let conn = self.work().await?;
-        let done = if batch.begin.is_empty() {
-            settle_only(&conn, batch).await?
-        } else {
-            crate::failpoint::reached("begin_before_fence");
-            match settle_and_begin(&conn, node, batch).await? {
-                Some(done) => done,
-                None => {
-                    // The lease is gone: the outcomes are true all the same.
-                    conn.batch_execute("ROLLBACK").await?;
-                    let mut done = settle_only(&conn, batch).await?;
-                    done.fenced = true;
-                    done
-                }
-            }
+        let done = match batch.begin.is_empty() {
+            true => settle_only(&conn, batch).await?,
+            false => settle_and_begin(&conn, node, batch).await?,
         };
         conn.ok();
         Ok(done)
@@ -165,77 +161,75 @@ WITH held AS (
 )
 UPDATE ready_group SET due_at = 'infinity' WHERE participant_id IN (SELECT participant_id FROM held)";
 
+/// Takes the fence and leaves a mark of it that ends with the transaction.
+const MARK_FENCE: &str = "
+SELECT set_config('railyard.fence', held.node_id::text, true)
+FROM (SELECT node_id FROM node WHERE node_id = $1 AND lease_until > clock_timestamp() FOR KEY SHARE) AS held";
+
 async fn settle_only(conn: &Conn, batch: &Batch) -> Result<Done, Failed> {
     let mut done = Done::default();
     if batch.settle.is_empty() {
         return Ok(done);
     }
-    let statement = conn.prepare_cached(SETTLE).await?;
+    let statement = conn.prepare_cached(SETTLE).await.map_err(StoreError::from)?;
     let params = outcome::Params::of(&batch.settle);
-    let (_, rows) = try_join(conn.batch_execute("BEGIN"), conn.query(&statement, &params.as_sql())).await?;
-    done.settled = outcome::read(conn, &batch.settle, &rows).await?;
-    crate::failpoint::reached("settle_before_commit");
-    commit(conn, None).await?;
+    let params = params.as_sql();
+    crate::failpoint::reached("settle_before_sent");
+    let (begun, rows, committed) =
+        join3(conn.batch_execute("BEGIN"), conn.query(&statement, &params), conn.batch_execute("COMMIT")).await;
+    let sent = |error| Failed::sent(error, None);
+    begun.map_err(sent)?;
+    let rows = rows.map_err(sent)?;
+    committed.map_err(sent)?;
     crate::failpoint::reached("settle_after_commit");
+    done.settled = outcome::read(&rows)?;
+    outcome::write_late(conn, &batch.settle, &mut done.settled).await?;
     Ok(done)
 }
 
-/// `None` if the fence refused: the transaction is still open and has to be rolled back.
-async fn settle_and_begin(conn: &Conn, node: NodeId, batch: &Batch) -> Result<Option<Done>, Failed> {
-    let fence = conn.prepare_cached(FENCE).await?;
-    let claim = conn.prepare_cached(CLAIM).await?;
+async fn settle_and_begin(conn: &Conn, node: NodeId, batch: &Batch) -> Result<Done, Failed> {
+    let prepare = |sql| async move { conn.prepare_cached(sql).await.map_err(StoreError::from) };
+    let (fence, claim, content) = (prepare(MARK_FENCE).await?, prepare(CLAIM).await?, prepare(RECENT_CONTENT).await?);
+    let settle = prepare(SETTLE).await?;
+    let outcomes = outcome::Params::of(&batch.settle);
     let params = claim::Params::of(node, batch);
-    let mut done = Done::default();
-
-    let (fenced, settled_rows, claimed): (Vec<Row>, Vec<Row>, Vec<Row>) = if batch.settle.is_empty() {
-        let ((), fenced, claimed) = try_join3(
-            conn.batch_execute("BEGIN"),
-            conn.query(&fence, &[&node.0]),
-            conn.query(&claim, &params.as_sql()),
-        )
-        .await?;
-        (fenced, Vec::new(), claimed)
-    } else {
-        let settle = conn.prepare_cached(SETTLE).await?;
-        let outcomes = outcome::Params::of(&batch.settle);
-        let outcomes = outcomes.as_sql();
-        let ((), fenced, (settled, claimed)) = try_join3(
-            conn.batch_execute("BEGIN"),
-            conn.query(&fence, &[&node.0]),
-            try_join(conn.query(&settle, &outcomes), conn.query(&claim, &params.as_sql())),
-        )
-        .await?;
-        (fenced, settled, claimed)
-    };
-    if fenced.is_empty() {
-        return Ok(None);
-    }
-    done.settled = outcome::read(conn, &batch.settle, &settled_rows).await?;
+    let recent = batch.begin.first().map(|request| content::recent(request.attempt_id));
+    crate::failpoint::reached("begin_before_sent");
     if !batch.settle.is_empty() {
-        crate::failpoint::reached("settle_before_commit");
+        crate::failpoint::reached("settle_before_sent");
     }
-    if claimed.is_empty() {
-        commit(conn, None).await?;
-        return Ok(Some(done));
-    }
-    crate::failpoint::reached("begin_before_commit");
-    let transaction: String = claimed[0].try_get("transaction").map_err(StoreError::from)?;
-    let claims = claim::read(&claimed)?;
-    commit(conn, Some(&transaction)).await?;
+    let settling = async {
+        match batch.settle.is_empty() {
+            true => Ok(Vec::new()),
+            false => conn.query(&settle, &outcomes.as_sql()).await,
+        }
+    };
+    let ((begun, fenced), settled, claimed, (committed, contents)) = join4(
+        join(conn.batch_execute("BEGIN"), conn.query(&fence, &[&node.0])),
+        settling,
+        conn.query(&claim, &params.as_sql()),
+        // Content is immutable: read after the commit, outside any transaction.
+        join(conn.batch_execute("COMMIT"), conn.query(&content, &[params.attempts(), &recent])),
+    )
+    .await;
+    let transaction = claimed.as_ref().ok().and_then(|rows| rows.first()?.try_get("transaction").ok());
+    let sent = |error| Failed::sent(error, transaction.clone());
+    begun.map_err(sent)?;
+    let fenced = fenced.map_err(sent)?.is_empty();
+    let settled = settled.map_err(sent)?;
+    let claimed = claimed.map_err(sent)?;
+    committed.map_err(sent)?;
     crate::failpoint::reached("begin_after_commit");
     if !batch.settle.is_empty() {
         crate::failpoint::reached("settle_after_commit");
     }
-    // Content is immutable: read after the commit, outside any transaction.
-    let loaded = content::load(conn, claims, &mut done).await;
-    loaded.map_err(|error| Failed { error, transaction: Some(transaction), commit_sent: true })?;
-    Ok(Some(done))
-}
-
-async fn commit(conn: &Conn, transaction: Option<&str>) -> Result<(), Failed> {
-    conn.batch_execute("COMMIT").await.map_err(|error| Failed {
-        error: StoreError::from(error),
-        transaction: transaction.map(str::to_owned),
-        commit_sent: true,
-    })
+    let mut done = Done { settled: outcome::read(&settled)?, fenced, ..Done::default() };
+    // What follows comes after the commit: should it fail, what was begun stands in the database and is looked up.
+    let after = async {
+        outcome::write_late(conn, &batch.settle, &mut done.settled).await?;
+        let claims = claim::read(&claimed, &mut done)?;
+        content::load(conn, claims, contents?, &mut done).await?;
+        Ok(done)
+    };
+    after.await.map_err(|error: StoreError| Failed { error, transaction, in_doubt: true })
 }

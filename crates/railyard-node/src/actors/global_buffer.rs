@@ -37,9 +37,8 @@ const SWEEP: Duration = Duration::from_secs(1);
 pub(crate) enum Msg {
     /// How much room is there, and who is to be left out?
     Room(RpcReplyPort<Room>),
-    /// Lanes that may have something due, with as many credits. Answered once they are at work, with whether their
-    /// endpoints have room for more.
-    Offer(Vec<Hint>, OwnedSemaphorePermit, RpcReplyPort<bool>),
+    /// Lanes that may have something due, with as many credits. Answered once they are at work.
+    Offer(Vec<Hint>, OwnedSemaphorePermit, RpcReplyPort<Offered>),
     /// These have something due although begin found nothing: the producer that held them is done.
     Due(Vec<Lane>),
     /// A lane has come to rest.
@@ -59,6 +58,15 @@ pub(crate) struct Rested {
     pub(crate) cool: bool,
     /// It has more that may be due, and gave its place up for others.
     pub(crate) more: bool,
+}
+
+/// An answer to [`Msg::Offer`].
+#[derive(Clone, Copy)]
+pub(crate) struct Offered {
+    /// One was put to work at an endpoint that was not even half full.
+    pub(crate) found_idle: bool,
+    /// Their endpoints have room for more.
+    pub(crate) room_left: bool,
 }
 
 /// An answer to [`Msg::Room`].
@@ -177,8 +185,8 @@ impl State {
         myself: &ActorRef<Msg>,
         hints: Vec<Hint>,
         mut credits: OwnedSemaphorePermit,
-    ) -> Result<bool, ActorProcessingErr> {
-        let mut room_left = true;
+    ) -> Result<Offered, ActorProcessingErr> {
+        let mut offered = Offered { found_idle: false, room_left: true };
         let now = Instant::now();
         for mut hint in hints {
             if self.groups.get(&hint.lane).is_some_and(|entry| entry.standing.is_busy(now)) {
@@ -195,7 +203,7 @@ impl State {
             if self.is_crowded() && !self.groups.contains_key(&hint.lane) {
                 self.end_resting(Duration::ZERO, EVICT_MAX);
                 self.starved = true;
-                room_left = false;
+                offered.room_left = false;
                 continue;
             }
             if matches!(self.context.endpoints.admit(&head.endpoint), Look::Open { .. }) {
@@ -204,32 +212,37 @@ impl State {
             }
             if !self.has_room(&head.endpoint) {
                 self.starved = true;
-                room_left = false;
+                offered.room_left = false;
                 continue;
             }
             let Some(credit) = credits.split(1) else {
                 self.starved = true;
                 break;
             };
+            offered.found_idle |= self.is_half_empty(&head.endpoint);
             let actor = self.resident(myself, &hint.lane).await?;
             *self.working.entry(head.endpoint.clone()).or_default() += 1;
             if let Some(entry) = self.groups.get_mut(&hint.lane) {
                 entry.standing = Standing::Working { endpoint: head.endpoint.clone() };
             }
-            // An actor that has just failed drops the message and with it the credit; its end is on its way to us.
             if !self.has_room(&head.endpoint) {
                 self.starved = true;
-                room_left = false;
+                offered.room_left = false;
             }
+            // An actor that has just failed drops the message and with it the credit; its end is on its way to us.
             drop(actor.cast(group_actor::Msg::Hinted(Box::new(hint), head, credit)));
         }
-        Ok(room_left)
+        Ok(offered)
     }
 
     /// An endpoint takes several times as many lanes as it has places, so that a place never stands empty and a look
     /// for more is worth its cost.
     fn has_room(&self, endpoint: &str) -> bool {
         self.working.get(endpoint).copied().unwrap_or(0) < self.lanes_per_endpoint_max()
+    }
+
+    fn is_half_empty(&self, endpoint: &str) -> bool {
+        self.working.get(endpoint).copied().unwrap_or(0) * 2 <= self.lanes_per_endpoint_max()
     }
 
     fn lanes_per_endpoint_max(&self) -> usize {
@@ -289,8 +302,7 @@ impl State {
     /// There was more than room: look again once enough of it is free, and not for each lane.
     fn wake_if_room(&mut self, endpoint: &str) {
         let room = self.credits.available_permits() * 4 >= self.context.options.credits;
-        let drained = self.working.get(endpoint).copied().unwrap_or(0) * 2 <= self.lanes_per_endpoint_max();
-        if self.starved && room && drained {
+        if self.starved && room && self.is_half_empty(endpoint) {
             self.starved = false;
             self.context.wake();
         }

@@ -1,9 +1,10 @@
 //! GroupActor: one lane's FIFO. One message at a time, from its turn to its outcome on record.
 //!
-//! A thin shell around [`GroupState`]: it does what the state says and tells it what happened. It holds its endpoint's
-//! place and its credit for as long as it has work, and awaits every step in `handle`: that is what makes it a queue.
-//! With an empty endpoint queue behind it, it goes on with the group's next message, begun in the transaction that
-//! wrote the last outcome; with others waiting, it gives its place up.
+//! A thin shell around [`GroupState`]: it does what the state says and tells it what happened. It holds a place at its
+//! endpoint from before a message's begin to the end of its call, and its credit for as long as it has work, and awaits
+//! every step in `handle`: that is what makes it a queue. With nobody waiting for its place, it goes on with the group's
+//! next message, begun in the transaction that wrote the last outcome; otherwise it gives the place up as soon as the
+//! call is over, and asks for another one later.
 //!
 //! If it dies, its place and credit come back by themselves. An attempt that had not reached a caller is provably
 //! unsent; any other is in doubt, and both are told apart by the in-flight row and [`crate::attempts`].
@@ -27,6 +28,9 @@ use super::settler::{self, BeginAnswer, Begun, SettleAnswer};
 use crate::attempts::Guard;
 use crate::call_slots::CallSlot;
 use crate::context::Context;
+
+/// How often a group may ask for a place again before others take its room in memory.
+const ROUNDS_MAX: u32 = 8;
 
 /// What it is told.
 pub(crate) enum Msg {
@@ -52,8 +56,10 @@ struct Work {
     /// The right to have a call running, and the credit that came with the hint.
     call_slot: Option<CallSlot>,
     credit: OwnedSemaphorePermit,
-    /// The group has more, and gave its place up for others.
+    /// The group may have more, and gives its room in memory to others.
     more: bool,
+    /// How often it has given way and asked for a place again.
+    rounds: u32,
     attempt: Option<Guard>,
     /// Under which membership and since when the current message is begun.
     begun: Option<(NodeId, Duration)>,
@@ -91,6 +97,7 @@ impl State {
             call_slot: None,
             credit,
             more: false,
+            rounds: 0,
             attempt: None,
             begun: None,
             outcome_at: Duration::ZERO,
@@ -223,14 +230,18 @@ impl State {
 
     async fn settle(&self, work: &mut Work, settlement: Settlement) -> Event {
         let state = settlement.state;
-        let goes_on = self.goes_on(work, &settlement);
-        work.more = !goes_on && self.may_have_more(&settlement);
-        let (request, guard) = match goes_on {
+        let may_have_more = self.may_have_more(&settlement);
+        let (request, guard) = match may_have_more && self.goes_on(work) {
             true => {
                 let (request, guard) = self.request(work);
                 (Some(request), Some(guard))
             }
-            false => (None, None),
+            false => {
+                // The call is over: its place is the next one's, however long the outcome takes to be written.
+                work.place = None;
+                work.call_slot = None;
+                (None, None)
+            }
         };
         let ended = Box::new(Ended { settlement, ended_at: work.outcome_at });
         let asked = self.context.actors.settler.ask(|reply| settler::Msg::Settle(ended, request, reply), NEVER).await;
@@ -252,9 +263,26 @@ impl State {
                 guard.done();
                 Event::Settled(None)
             }
-            (BeginAnswer::Failed | BeginAnswer::NotBegun | BeginAnswer::Begun(_) | BeginAnswer::Nothing, _) => {
+            (BeginAnswer::Failed | BeginAnswer::Begun(_), _) => Event::Settled(None),
+            (BeginAnswer::NotBegun | BeginAnswer::Nothing, None) if may_have_more => self.given_way(work, &settled),
+            (BeginAnswer::NotBegun | BeginAnswer::Nothing, None) => Event::Settled(None),
+        }
+    }
+
+    /// A group that has more asks for a place again, behind those that wait; after a few rounds its room in memory is
+    /// others' too.
+    fn given_way(&self, work: &mut Work, settled: &Settled) -> Event {
+        match settled {
+            Settled::Applied { more: true, .. } if work.rounds < ROUNDS_MAX && !self.context.stopping.is_set() => {
+                work.rounds += 1;
+                work.begun = None;
+                Event::More
+            }
+            Settled::Applied { more: true, .. } | Settled::Late(_) => {
+                work.more = true;
                 Event::Settled(None)
             }
+            Settled::Applied { more: false, .. } => Event::Drained,
         }
     }
 
@@ -262,7 +290,9 @@ impl State {
     fn keep_probe(&self, work: &Work, settled: &Settled) {
         let Lane::Group(group) = &self.lane else { return };
         match settled {
-            Settled::Applied { ended: Some(EndStatus::Completed), known_success: false } if work.hint.probe.0 > 0 => {
+            Settled::Applied { ended: Some(EndStatus::Completed), known_success: false, .. }
+                if work.hint.probe.0 > 0 =>
+            {
                 self.context.probes.settled(group, work.epoch, SequenceId(work.hint.probe.0 - 1));
             }
             Settled::Applied { .. } => self.context.probes.forget(group),
@@ -287,10 +317,9 @@ impl State {
         ends && matches!(self.lane, Lane::Group(_))
     }
 
-    /// Whether it may take this one's place: nobody waits for the place, and calls are not scarce.
-    fn goes_on(&self, work: &Work, settlement: &Settlement) -> bool {
-        self.may_have_more(settlement)
-            && self.context.call_slots.is_free(&work.head.rail_type)
+    /// Whether the next one may take this one's place: nobody waits for it, and calls are not scarce.
+    fn goes_on(&self, work: &Work) -> bool {
+        self.context.call_slots.is_free(&work.head.rail_type)
             && !self.context.stopping.is_set()
             && work.place.as_ref().is_some_and(|place| !place.has_waiters())
     }

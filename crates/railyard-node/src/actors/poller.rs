@@ -24,6 +24,8 @@ use crate::context::Context;
 
 /// Pages looked through from one place on when what comes first has no room.
 const PAGES_MAX: usize = 10;
+/// While nobody behind a full endpoint's lanes has had room, only each of so many ticks looks there again.
+const BARREN_TICKS: u32 = 4;
 /// Hints asked for at a time.
 const PAGE: usize = 256;
 /// Scheduled jobs promoted in one transaction.
@@ -68,6 +70,10 @@ pub(crate) struct State {
     seen: Observed,
     /// Where the last look ended, if it did not see all.
     behind: Option<Cursor>,
+    /// In this look, an endpoint was found to have no room for more.
+    past_full: bool,
+    /// Ticks since somebody behind a full endpoint's lanes had room.
+    barren: u32,
     /// Where the last round over due jobs ended: those of a group with an open producer are passed over.
     promoted_to: Option<schedule::Place>,
     untidy: BTreeSet<Lane>,
@@ -131,6 +137,8 @@ impl Actor for Poller {
             context,
             seen: Observed::default(),
             behind: None,
+            past_full: false,
+            barren: 0,
             promoted_to: None,
             untidy: BTreeSet::new(),
             flush_due: false,
@@ -141,7 +149,8 @@ impl Actor for Poller {
         match message {
             Msg::Tick => {
                 state.promote().await;
-                state.look(Reach::Behind).await;
+                let reach = state.reach();
+                state.look(reach).await;
                 myself.send_after(state.context.options.poll, || Msg::Tick);
             }
             Msg::Look => state.look(Reach::Front).await,
@@ -154,9 +163,19 @@ impl Actor for Poller {
 }
 
 impl State {
+    /// A tick's: to go through what has no room costs as much as to deliver some of it.
+    fn reach(&mut self) -> Reach {
+        self.barren += 1;
+        match self.barren == 1 || self.barren.is_multiple_of(BARREN_TICKS) {
+            true => Reach::Behind,
+            false => Reach::Front,
+        }
+    }
+
     async fn look(&mut self, reach: Reach) {
         self.context.look_asked.begin();
         self.seen.looks += 1;
+        self.past_full = false;
         let walked = match self.walk(None, reach).await {
             Ok(Walked::Short(here)) if reach == Reach::Behind => {
                 let place = self.behind.take().or(here);
@@ -207,10 +226,14 @@ impl State {
             .actors
             .buffer
             .ask(|reply| global_buffer::Msg::Offer(found.hints, credits, reply), BUFFER_TIMEOUT);
-        let Some(room_left) = offered.await else { return Ok(Onward::Stop) };
+        let Some(offered) = offered.await else { return Ok(Onward::Stop) };
+        if self.past_full && offered.found_idle {
+            self.barren = 0;
+        }
+        self.past_full |= !offered.room_left;
         Ok(match found.next_page {
             None => Onward::End,
-            Some(_) if reach == Reach::Front && !room_left => Onward::Stop,
+            Some(_) if reach == Reach::Front && !offered.room_left => Onward::Stop,
             Some(next) => Onward::Behind(next),
         })
     }

@@ -30,7 +30,7 @@ const LANES: usize = 2;
 /// While one lane is busy, the other waits for a batch of this size: what a transaction costs by itself is shared.
 const BATCH_GOOD: usize = 32;
 /// But not for longer than this: the busy one may stand at somebody's lock.
-const GATHER_MAX: Duration = Duration::from_millis(5);
+const GATHER_MAX: Duration = Duration::from_millis(2);
 
 /// What it is told.
 pub(crate) enum Msg {

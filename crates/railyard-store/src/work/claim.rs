@@ -8,10 +8,11 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::Batch;
+use super::{Batch, Done};
 use crate::error::StoreError;
 
-/// A head is begun when it is due, unheld, its rail runs, its group has nothing in flight and the partition is ours.
+/// A head is begun when the fence was taken, it is due and unheld, its rail runs, its group has nothing in flight and the
+/// partition is ours.
 ///
 /// Planned once and for all, so nothing in it is left to estimates: `OFFSET 0` keeps each test a look-up of its own for
 /// each lane (as a join it may read a whole index), rows are taken by their place, and what the node gave is found again
@@ -24,7 +25,8 @@ WITH head AS MATERIALIZED (
   CROSS JOIN LATERAL (
     SELECT q.ctid AS place, q.next_attempt_at, q.endpoint, q.rail_type FROM payment_outbox_pending q
     WHERE q.participant_id = g.participant_id AND q.sequence_id >= g.probe ORDER BY q.sequence_id LIMIT 1) p
-  WHERE p.next_attempt_at <= clock_timestamp() AND p.endpoint = g.endpoint AND p.rail_type = g.rail_type
+  WHERE current_setting('railyard.fence', true) = $1::uuid::text
+    AND p.next_attempt_at <= clock_timestamp() AND p.endpoint = g.endpoint AND p.rail_type = g.rail_type
     AND EXISTS (SELECT 1 FROM partition_lease l
                 WHERE l.partition_id = g.partition_id AND l.owner = $1 AND l.epoch = g.epoch OFFSET 0)
     AND NOT EXISTS (SELECT 1 FROM group_hold h WHERE h.participant_id = g.participant_id OFFSET 0)
@@ -36,7 +38,8 @@ WITH head AS MATERIALIZED (
   CROSS JOIN LATERAL (
     SELECT q.ctid AS place, q.participant_id, q.next_attempt_at, q.rail_type FROM payment_outbox_pending q
     WHERE q.outbox_id = g.outbox_id LIMIT 1) p
-  WHERE p.participant_id IS NULL AND p.next_attempt_at <= clock_timestamp()
+  WHERE current_setting('railyard.fence', true) = $1::uuid::text
+    AND p.participant_id IS NULL AND p.next_attempt_at <= clock_timestamp()
     AND EXISTS (SELECT 1 FROM partition_lease l
                 WHERE l.partition_id = g.partition_id AND l.owner = $1 AND l.epoch = g.epoch OFFSET 0)
     AND NOT EXISTS (SELECT 1 FROM rail_switch s WHERE s.kind = 'rail' AND s.name = p.rail_type AND s.paused OFFSET 0)
@@ -61,6 +64,7 @@ RETURNING attempt_id, outbox_id, participant_id, sequence_id, partition_id, epoc
 /// The batch's lanes, column by column.
 pub(crate) struct Params {
     node: Uuid,
+    attempts: Vec<Uuid>,
     group_attempts: Vec<Uuid>,
     groups: Vec<String>,
     probes: Vec<i64>,
@@ -79,6 +83,7 @@ impl Params {
     pub(crate) fn of(node: NodeId, batch: &Batch) -> Self {
         let mut params = Self {
             node: node.0,
+            attempts: batch.begin.iter().map(|request| request.attempt_id.0).collect(),
             group_attempts: Vec::new(),
             groups: Vec::new(),
             probes: Vec::new(),
@@ -113,6 +118,11 @@ impl Params {
             }
         }
         params
+    }
+
+    /// All of them.
+    pub(crate) fn attempts(&self) -> &(dyn ToSql + Sync) {
+        &self.attempts
     }
 
     pub(crate) fn as_sql(&self) -> [&(dyn ToSql + Sync); 13] {
@@ -154,9 +164,16 @@ pub(crate) struct Claim {
     pub(crate) known_success: bool,
 }
 
-/// Rows of in_flight, in any order.
-pub(crate) fn read(rows: &[Row]) -> Result<Vec<Claim>, StoreError> {
-    rows.iter().map(read_one).collect()
+/// Rows of in_flight, in any order. One that cannot be read does not keep the others from being called.
+pub(crate) fn read(rows: &[Row], done: &mut Done) -> Result<Vec<Claim>, StoreError> {
+    let mut claims = Vec::with_capacity(rows.len());
+    for row in rows {
+        match read_one(row) {
+            Ok(claim) => claims.push(claim),
+            Err(error) => drop(done.unreadable.insert(AttemptId(row.try_get("attempt_id")?), error.to_string())),
+        }
+    }
+    Ok(claims)
 }
 
 fn read_one(row: &Row) -> Result<Claim, StoreError> {

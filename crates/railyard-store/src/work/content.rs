@@ -1,14 +1,15 @@
 //! The job behind a claim. Written once, so it is read outside the transaction.
 //!
-//! Id by id, so that each look-up touches the one day it belongs to; with the bounds of all ids beside it, so that the
-//! planner does not even consider the other days.
+//! Most messages are young: those of the last day are read by their attempts, in the same round trip as the claim. The
+//! others are read by their ids, which bound the days to look at. Either way each look-up touches the one day it
+//! belongs to, and of the days outside the bounds nothing is opened.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use railyard_core::backoff::RetryStrategy;
-use railyard_core::{CredentialsId, Lane, Message, OutboxId, ParticipantId};
+use railyard_core::{AttemptId, CredentialsId, Lane, Message, OutboxId, ParticipantId};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -16,6 +17,15 @@ use super::Done;
 use super::claim::Claim;
 use crate::connect::Conn;
 use crate::error::StoreError;
+
+/// What is in flight, if it is no older than $2.
+pub(crate) const RECENT_CONTENT: &str = "
+SELECT j.outbox_id, j.participant_id, j.target_url, j.headers, j.payload, j.payload_content_type, j.credentials_id,
+  j.retry_strategy, j.rail_key, j.expires_at, j.traceparent
+FROM in_flight f
+CROSS JOIN LATERAL (
+  SELECT * FROM dispatch_job d WHERE d.outbox_id = f.outbox_id AND d.outbox_id >= $2 LIMIT 1) j
+WHERE f.attempt_id = ANY ($1)";
 
 pub(crate) const CONTENT: &str = "
 SELECT j.outbox_id, j.participant_id, j.target_url, j.headers, j.payload, j.payload_content_type, j.credentials_id,
@@ -25,18 +35,28 @@ CROSS JOIN LATERAL (
   SELECT * FROM dispatch_job d
   WHERE d.outbox_id = g.outbox_id AND d.outbox_id >= $2 AND d.outbox_id <= $3 LIMIT 1) j";
 
-/// Joins claims with their content. One that cannot be read does not keep the others from being called.
-pub(crate) async fn load(conn: &Conn, claims: Vec<Claim>, done: &mut Done) -> Result<(), StoreError> {
-    let mut ids: Vec<Uuid> = claims.iter().map(|claim| claim.outbox_id.0).collect();
-    ids.sort_unstable();
-    let (Some(low), Some(high)) = (ids.first().copied(), ids.last().copied()) else {
-        return Ok(());
-    };
-    let statement = conn.prepare_cached(CONTENT).await?;
-    let rows = conn.query(&statement, &[&ids, &low, &high]).await?;
-    let mut jobs: HashMap<Uuid, &Row> = HashMap::with_capacity(rows.len());
-    for row in &rows {
+const DAY_MS: u128 = 86_400_000;
+
+/// The first id of the day before this attempt: both count milliseconds in their upper 48 bits. A guess by this
+/// machine's clock, and no more: what it misses is read by its id.
+pub(crate) fn recent(attempt: AttemptId) -> Uuid {
+    Uuid::from_u128((attempt.0.as_u128() >> 80).saturating_sub(DAY_MS) << 80)
+}
+
+/// Joins claims with their content, `known` of it already. One that cannot be read does not keep the others from being
+/// called.
+pub(crate) async fn load(conn: &Conn, claims: Vec<Claim>, known: Vec<Row>, done: &mut Done) -> Result<(), StoreError> {
+    let mut jobs: HashMap<Uuid, Row> = HashMap::with_capacity(claims.len());
+    for row in known {
         jobs.insert(row.try_get("outbox_id")?, row);
+    }
+    let mut ids: Vec<Uuid> = claims.iter().map(|claim| claim.outbox_id.0).filter(|id| !jobs.contains_key(id)).collect();
+    ids.sort_unstable();
+    if let (Some(low), Some(high)) = (ids.first(), ids.last()) {
+        let statement = conn.prepare_cached(CONTENT).await?;
+        for row in conn.query(&statement, &[&ids, low, high]).await? {
+            jobs.insert(row.try_get("outbox_id")?, row);
+        }
     }
     for claim in claims {
         let attempt = claim.attempt_id;

@@ -67,7 +67,11 @@ WITH given AS (
   ON CONFLICT (participant_id) DO UPDATE
     SET due_at = CASE WHEN r.due_at = 'infinity' THEN r.due_at ELSE excluded.due_at END
 )
-SELECT attempt_id, ended, known_success FROM decided";
+SELECT attempt_id, ended, known_success, ended IS NOT NULL AND NOT holds AND EXISTS (
+    SELECT 1 FROM payment_outbox_pending q
+    WHERE q.participant_id = d.participant_id AND q.sequence_id > d.sequence_id
+      AND q.next_attempt_at <= clock_timestamp() OFFSET 0) AS more
+FROM decided d";
 
 const LATE: &str = "SELECT settle_late($1, $2, $3, $4, clock_timestamp() - $5::bigint * interval '1 millisecond',
   $6, $7, $8, $9, $10, $11, $12, $13)";
@@ -81,6 +85,8 @@ pub enum Settled {
         ended: Option<EndStatus>,
         /// An earlier attempt's success ended it, not this result.
         known_success: bool,
+        /// The message ended, its group goes on, and has something else that is due.
+        more: bool,
     },
     /// Somebody had healed the attempt first.
     Late(Late),
@@ -222,38 +228,49 @@ impl Params {
     }
 }
 
-/// Reads what SETTLE returned and, inside the same transaction, deals with the outcomes whose row was gone.
-pub(crate) async fn read(
-    conn: &Conn,
-    given: &[Ended],
-    rows: &[Row],
-) -> Result<HashMap<AttemptId, Settled>, StoreError> {
-    let mut settled = HashMap::with_capacity(given.len());
+/// Reads what SETTLE returned.
+pub(crate) fn read(rows: &[Row]) -> Result<HashMap<AttemptId, Settled>, StoreError> {
+    let mut settled = HashMap::with_capacity(rows.len());
     for row in rows {
         let ended: Option<String> = row.try_get("ended")?;
         let ended = match ended {
             Some(text) => Some(EndStatus::parse(&text).ok_or_else(|| unreadable("ended", &text))?),
             None => None,
         };
-        let known_success = row.try_get("known_success")?;
-        settled.insert(AttemptId(row.try_get("attempt_id")?), Settled::Applied { ended, known_success });
-    }
-    let mut gone: Vec<(usize, &Ended)> =
-        given.iter().enumerate().filter(|(_, one)| !settled.contains_key(&one.settlement.attempt_id)).collect();
-    // One order of locks for everybody: by group.
-    gone.sort_by(|(_, a), (_, b)| a.settlement.lane.cmp(&b.settlement.lane));
-    if !gone.is_empty() {
-        let params = Params::of(given);
-        let statement = conn.prepare_cached(LATE).await?;
-        for (n, one) in gone {
-            let attempt_no = i32::try_from(one.settlement.attempt_no).unwrap_or(i32::MAX);
-            let row = conn.query_one(&statement, &params.late(n, one, &attempt_no)).await?;
-            let text: String = row.try_get(0)?;
-            let late = Late::parse(&text).ok_or_else(|| unreadable("settle_late", &text))?;
-            settled.insert(one.settlement.attempt_id, Settled::Late(late));
-        }
+        let applied =
+            Settled::Applied { ended, known_success: row.try_get("known_success")?, more: row.try_get("more")? };
+        settled.insert(AttemptId(row.try_get("attempt_id")?), applied);
     }
     Ok(settled)
+}
+
+/// Deals, in a transaction of their own, with the outcomes whose row was gone.
+pub(crate) async fn write_late(
+    conn: &Conn,
+    given: &[Ended],
+    settled: &mut HashMap<AttemptId, Settled>,
+) -> Result<(), StoreError> {
+    let mut gone: Vec<(usize, &Ended)> =
+        given.iter().enumerate().filter(|(_, one)| !settled.contains_key(&one.settlement.attempt_id)).collect();
+    if gone.is_empty() {
+        return Ok(());
+    }
+    // One order of locks for everybody: by group.
+    gone.sort_by(|(_, a), (_, b)| a.settlement.lane.cmp(&b.settlement.lane));
+    let params = Params::of(given);
+    let statement = conn.prepare_cached(LATE).await?;
+    let mut late = Vec::with_capacity(gone.len());
+    conn.batch_execute("BEGIN").await?;
+    for (n, one) in gone {
+        let attempt_no = i32::try_from(one.settlement.attempt_no).unwrap_or(i32::MAX);
+        let row = conn.query_one(&statement, &params.late(n, one, &attempt_no)).await?;
+        let text: String = row.try_get(0)?;
+        let fate = Late::parse(&text).ok_or_else(|| unreadable("settle_late", &text))?;
+        late.push((one.settlement.attempt_id, Settled::Late(fate)));
+    }
+    conn.batch_execute("COMMIT").await?;
+    settled.extend(late);
+    Ok(())
 }
 
 fn unreadable(column: &str, value: &str) -> StoreError {

@@ -47,9 +47,9 @@ impl Store {
         }
         let ids: Vec<Uuid> = attempts.iter().map(|attempt| attempt.0).collect();
         let statement = conn.prepare_cached(IN_FLIGHT).await?;
-        let claims = claim::read(&conn.query(&statement, &[&ids]).await?)?;
         let mut done = Done::default();
-        content::load(&conn, claims, &mut done).await?;
+        let claims = claim::read(&conn.query(&statement, &[&ids]).await?, &mut done)?;
+        content::load(&conn, claims, Vec::new(), &mut done).await?;
         conn.ok();
         Ok(Resolved::Over(done))
     }

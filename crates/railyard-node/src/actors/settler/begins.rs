@@ -40,8 +40,8 @@ pub(super) async fn told(
     })
 }
 
-/// Begins of a transaction that failed. `None`: COMMIT was never sent, so nothing was begun. Otherwise those whose fate
-/// is known; for the others, the Reaper compares the rows with what was called.
+/// Begins of a transaction that failed. `None`: it was rolled back, so nothing was begun. Otherwise those whose fate is
+/// known; for the others, the Reaper compares the rows with what was called.
 pub(super) async fn lost(
     context: &Context,
     failed: &Failed,
@@ -49,18 +49,26 @@ pub(super) async fn lost(
     node: NodeId,
     since: Duration,
 ) -> Option<HashMap<AttemptId, BeginAnswer>> {
-    if !failed.commit_sent {
+    if !failed.in_doubt {
         return None;
     }
     let attempts: Vec<AttemptId> = begin.iter().map(|request| request.attempt_id).collect();
     // After the slack no call would start any more.
-    match context.store.resolve_until(failed.transaction.as_deref(), &attempts, context.options.slack).await {
-        Ok(done) => Some(told(context, begin, done, node, since).await),
+    let done = match context.store.resolve_until(failed.transaction.as_deref(), &attempts, context.options.slack).await
+    {
+        Ok(done) => done,
         Err(error) => {
             report(context, &error);
-            Some(HashMap::new())
+            return Some(HashMap::new());
         }
+    };
+    let mut begins = told(context, begin, done, node, since).await;
+    // What is not there never will be, if the transaction is known to be over; else it may come yet.
+    let over = failed.transaction.is_some();
+    for answer in begins.values_mut().filter(|answer| matches!(answer, BeginAnswer::Nothing)) {
+        *answer = if over { BeginAnswer::NotBegun } else { BeginAnswer::Failed };
     }
+    Some(begins)
 }
 
 /// Begins in ever smaller batches while the database refuses them for a reason of their own.
