@@ -341,6 +341,8 @@ impl State {
         let endpoint = work.head.endpoint.clone();
         let cool = tidy && work.begun.is_none();
         let more = work.more;
+        // Its hint is as old as its first message: it has to follow the head, or the group is always found first.
+        let tidy = tidy || more;
         // Place, slot and credit are free before the buffer hears of it.
         let Work { place, call_slot, credit, .. } = work;
         drop((place, call_slot, credit));

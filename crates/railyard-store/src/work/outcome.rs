@@ -15,7 +15,8 @@ use crate::connect::Conn;
 use crate::error::StoreError;
 
 /// Without the epoch: until somebody has healed it, an attempt's own result is the truth, whoever owns the partition.
-/// `known_success` is read from the deleted row: it may have been set while the call ran.
+/// `known_success` is read from the deleted row: it may have been set while the call ran. A hint that is early already is
+/// locked and left as it is.
 pub(crate) const SETTLE: &str = "
 WITH given AS (
   SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::boolean[], $5::bigint[], $6::boolean[], $7::bigint[],
@@ -64,8 +65,8 @@ WITH given AS (
   SELECT participant_id, partition_id,
     CASE WHEN holds THEN 'infinity' WHEN ended IS NOT NULL THEN clock_timestamp() ELSE again_at END
   FROM decided WHERE participant_id IS NOT NULL ORDER BY participant_id
-  ON CONFLICT (participant_id) DO UPDATE
-    SET due_at = CASE WHEN r.due_at = 'infinity' THEN r.due_at ELSE excluded.due_at END
+  ON CONFLICT (participant_id) DO UPDATE SET due_at = excluded.due_at
+    WHERE r.due_at <> 'infinity' AND (excluded.due_at > clock_timestamp() OR excluded.due_at < r.due_at)
 )
 SELECT attempt_id, ended, known_success, ended IS NOT NULL AND NOT holds AND EXISTS (
     SELECT 1 FROM payment_outbox_pending q
