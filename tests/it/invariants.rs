@@ -15,6 +15,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, Transaction};
+use uuid::Uuid;
 
 use crate::producer::{Item, eager, sqlstate};
 use crate::record::Record;
@@ -197,7 +198,8 @@ async fn produce(plan: Plan, number: u64, mut sql: Client, store: Store) -> Hash
 /// Inside a transaction that goes on: a good item that is taken back, or a bad one that is refused.
 async fn astray(plan: &Plan, random: &mut StdRng, open: &mut Transaction<'_>, group: &str) {
     let aside = open.savepoint("aside").await.unwrap();
-    let item = plan.item(random, group, "astray");
+    // A key of its own: with one for all, two of them could wait for each other, for the key and for the group.
+    let item = plan.item(random, group, &format!("astray-{}", Uuid::new_v4()));
     if random.random_bool(0.5) {
         item.by(&aside).await.unwrap();
     } else {

@@ -7,7 +7,6 @@ use railyard_core::{OutboxId, ParticipantId};
 use railyard_node::Node;
 use railyard_store::heal::HealRules;
 use railyard_store::holds::{self, Decision};
-use railyard_store::{Store, StoreConfig};
 use railyard_testkit::{FakeRail, Gate, Receipt, Sandbox, eventually};
 
 use crate::hand::{Hand, LONG, pass_deadline, pass_lease};
@@ -151,9 +150,7 @@ async fn s2_32_no_call_starts_on_a_lapsed_lease() {
     let world = World::new().await;
     let gate = Gate::closed();
     let rail = FakeRail::start().await.ok().hold_until(&gate).forever();
-    // One connection, which has planned everything by the time that the second is begun.
-    let config = StoreConfig { work_connections: 1, ..StoreConfig::at(world.db.url()) };
-    let node = world.node_on(Store::new(config).unwrap(), |options| options.slack = Duration::from_secs(30)).await;
+    let node = world.node_with(|options| options.slack = Duration::from_secs(30)).await;
     let first = OutboxId(world.pay(&rail, "first", "one").await);
     eventually(SOON, "the first call is out", || async { gate.waiting() == 1 }).await;
     let (group, operator) = (ParticipantId::new("second"), Decision { actor: "test", reason: "test" });
@@ -162,7 +159,8 @@ async fn s2_32_no_call_starts_on_a_lapsed_lease() {
     // Nobody reads a job's content from here on: it is read when the begin has been committed, and before the call.
     let mut reader = world.db.connect().await;
     let content = reader.transaction().await.unwrap();
-    content.batch_execute("LOCK TABLE dispatch_job IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let day: String = world.one("SELECT tableoid::regclass::text FROM dispatch_job LIMIT 1").await;
+    content.batch_execute(&format!("LOCK TABLE {day} IN ACCESS EXCLUSIVE MODE")).await.unwrap();
     holds::resume(&world.store, &group, operator).await.unwrap();
     let begun = "SELECT count(*) FROM in_flight WHERE participant_id = 'second'";
     eventually(SOON, "the second is begun", || async { world.one::<i64>(begun).await == 1 }).await;
