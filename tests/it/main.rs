@@ -17,6 +17,7 @@ mod hooks;
 mod invariants;
 mod late;
 mod lease;
+mod openapi;
 mod outage;
 mod paging;
 mod process;

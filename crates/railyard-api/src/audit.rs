@@ -1,27 +1,31 @@
 //! `/admin/audit`: who decided what, and why.
 
+use axum::Json;
 use axum::extract::State;
-use axum::routing::get;
-use axum::{Json, Router};
 use railyard_core::timestamp::utc_millis;
 use railyard_core::{OutboxId, ParticipantId};
 use railyard_store::audit::{self, AuditRow};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::auth::{Caller, Read};
 use crate::problem::Problem;
-use crate::query::Asked;
+use crate::query::{Asked, Size};
 use crate::state::ApiState;
 
 /// Entries of a page that names no size.
 const SIZE_DEFAULT: i64 = 50;
 
-pub(crate) fn routes() -> Router<ApiState> {
-    Router::new().route("/admin/audit", get(list))
+pub(crate) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().routes(routes!(list))
 }
 
-#[derive(Serialize)]
+/// A decision.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = AuditEntry)]
 struct EntryView {
     id: String,
     at: String,
@@ -30,8 +34,10 @@ struct EntryView {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     group_id: Option<ParticipantId>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Uuid>)]
     job_id: Option<OutboxId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<serde_json::Value>,
@@ -52,22 +58,33 @@ impl From<AuditRow> for EntryView {
     }
 }
 
-#[derive(Serialize)]
+/// The youngest first.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = AuditPage)]
 struct ListView {
     items: Vec<EntryView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[into_params(parameter_in = Query)]
 struct ListQuery {
+    /// Decisions about this group alone.
+    #[param(pattern = r"^[^\u0000]*$")]
     group_id: Option<String>,
-    size: Option<i64>,
+    #[param(schema_with = Size::schema)]
+    size: Option<Size>,
+    /// `nextCursor` of the page before.
+    #[param(minimum = 1)]
     cursor: Option<i64>,
 }
 
+/// Who decided what, and why.
+#[utoipa::path(get, path = "/admin/audit", tag = "records", operation_id = "listAudit", params(ListQuery),
+    responses((status = 200, description = "A page", body = ListView)))]
 async fn list(
     _: Caller<Read>,
     State(state): State<ApiState>,
@@ -76,7 +93,7 @@ async fn list(
     if asked.group_id.as_ref().is_some_and(|name| name.contains('\0')) {
         return Err(Problem::field("groupId", "has a NUL character"));
     }
-    let size = asked.size.unwrap_or(SIZE_DEFAULT).clamp(1, audit::LIST_MAX);
+    let size = Size::of(asked.size, SIZE_DEFAULT, audit::LIST_MAX);
     let group = asked.group_id.map(ParticipantId::new);
     let rows = audit::list(state.store(), group.as_ref(), asked.cursor, size).await?;
     let full = i64::try_from(rows.len()).is_ok_and(|count| count == size);

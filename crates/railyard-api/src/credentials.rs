@@ -1,38 +1,51 @@
 //! `/api/admin/dispatch/credentials`: secrets go in and never come out.
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use railyard_core::CredentialsId;
 use railyard_core::timestamp::utc_millis;
-use railyard_store::credentials::{self, ALGORITHM, CredentialsRow, Deletion, NewCredentials, Scheme};
+use railyard_store::credentials::{
+    self, ALGORITHM, BEARER_TOKEN_BYTES_MAX, CredentialsRow, Deletion, NAME_BYTES_MAX, NewCredentials,
+    SIGNING_SECRET_BYTES_MAX, Scheme,
+};
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::auth::{Caller, Decide, Read};
 use crate::body::JsonBody;
 use crate::fields::Fields;
+use crate::openapi::shape::{Shape, formed, list as list_of, named, word};
+use crate::openapi::{Conflict, words};
 use crate::problem::Problem;
 use crate::query::{Asked, Named};
 use crate::state::ApiState;
 
 const ROOT: &str = "/api/admin/dispatch/credentials";
 
-pub(crate) fn routes() -> Router<ApiState> {
-    Router::new().route(ROOT, post(create).get(list)).route(&format!("{ROOT}/{{id}}"), get(read).delete(delete))
+pub(crate) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(read, delete))
 }
 
-#[derive(Serialize)]
+/// Credentials without their secrets.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Credentials)]
 struct CredentialsView {
+    #[schema(value_type = Uuid)]
     id: CredentialsId,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
+    #[schema(schema_with = words::algorithm)]
     algorithm: String,
+    #[schema(schema_with = words::schemes)]
     schemes: Vec<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<&'static str>,
@@ -56,11 +69,17 @@ impl CredentialsView {
     }
 }
 
-#[derive(Serialize)]
+/// All credentials.
+#[derive(Serialize, ToSchema)]
+#[schema(as = CredentialsList)]
 struct ListView {
     items: Vec<CredentialsView>,
 }
 
+/// Create credentials.
+#[utoipa::path(post, path = "/api/admin/dispatch/credentials", tag = "credentials", operation_id = "createCredentials",
+    request_body = CredentialsBody,
+    responses((status = 201, description = "They are stored", body = CredentialsView, headers(("Location" = String)))))]
 async fn create(caller: Caller<Decide>, State(state): State<ApiState>, body: JsonBody) -> Result<Response, Problem> {
     let new = request(&body.bytes)?;
     drop(body);
@@ -72,6 +91,27 @@ async fn create(caller: Caller<Decide>, State(state): State<ApiState>, body: Jso
     }
     let location = format!("{ROOT}/{}", view.id);
     Ok((StatusCode::CREATED, [(LOCATION, location)], Json(view)).into_response())
+}
+
+/// No control characters, and no white space around it.
+const SECRET_FORM: &str =
+    r"^[^\s\u0000-\u001f\u007f-\u009f]([^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f])?$";
+
+/// What to keep: secrets, and which signatures to make with them.
+struct CredentialsBody;
+
+impl ToSchema for CredentialsBody {}
+
+impl PartialSchema for CredentialsBody {
+    fn schema() -> RefOr<Schema> {
+        Shape::new("Secrets, and which signatures to make with them.")
+            .required("bearerToken", formed("^[!-~]+$", BEARER_TOKEN_BYTES_MAX))
+            .required("signingSecret", formed(SECRET_FORM, SIGNING_SECRET_BYTES_MAX))
+            .optional("name", named(NAME_BYTES_MAX))
+            .optional("algorithm", word(&[ALGORITHM], |said| said))
+            .optional("schemes", list_of(word(&Scheme::ALL, Scheme::as_str)).min_items(Some(1)).build())
+            .into()
+    }
 }
 
 fn request(body: &[u8]) -> Result<NewCredentials, Problem> {
@@ -100,11 +140,18 @@ fn request(body: &[u8]) -> Result<NewCredentials, Problem> {
     if errors.is_empty() { Ok(new) } else { Err(Problem::fields(errors)) }
 }
 
+/// All credentials, without their secrets.
+#[utoipa::path(get, path = "/api/admin/dispatch/credentials", tag = "credentials", operation_id = "listCredentials",
+    responses((status = 200, description = "All of them", body = ListView)))]
 async fn list(_: Caller<Read>, State(state): State<ApiState>) -> Result<Json<ListView>, Problem> {
     let rows = credentials::list(state.store()).await?;
     Ok(Json(ListView { items: rows.into_iter().map(CredentialsView::of).collect() }))
 }
 
+/// Credentials, without their secrets.
+#[utoipa::path(get, path = "/api/admin/dispatch/credentials/{id}", tag = "credentials", operation_id = "getCredentials",
+    params(("id" = Uuid, Path, description = "Their id")),
+    responses((status = 200, description = "They", body = CredentialsView)))]
 async fn read(
     _: Caller<Read>,
     State(state): State<ApiState>,
@@ -114,13 +161,19 @@ async fn read(
     Ok(Json(CredentialsView::of(row)))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 struct Forced {
+    /// End open jobs that use them in ERROR.
     #[serde(default)]
     force: bool,
 }
 
+/// Delete credentials that nobody uses.
+#[utoipa::path(delete, path = "/api/admin/dispatch/credentials/{id}", tag = "credentials",
+    operation_id = "deleteCredentials", params(("id" = Uuid, Path, description = "Their id"), Forced),
+    responses((status = 204, description = "They are gone"), Conflict))]
 async fn delete(
     caller: Caller<Decide>,
     State(state): State<ApiState>,

@@ -1,38 +1,47 @@
 //! `/admin/dlq`: jobs that ended without success and wait for somebody to look at them.
 
+use axum::Json;
 use axum::extract::State;
-use axum::routing::get;
-use axum::{Json, Router};
 use railyard_core::settlement::EndStatus;
 use railyard_core::timestamp::utc_millis;
 use railyard_core::{OutboxId, ParticipantId, SequenceId};
 use railyard_store::jobs::{self, EndedRow};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::auth::{Caller, Read};
+use crate::openapi::words;
 use crate::problem::Problem;
-use crate::query::Asked;
+use crate::query::{Asked, Size};
 use crate::state::ApiState;
 
 /// Jobs of a page that names no size.
 const SIZE_DEFAULT: i64 = 20;
 
-pub(crate) fn routes() -> Router<ApiState> {
-    Router::new().route("/admin/dlq", get(list))
+pub(crate) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().routes(routes!(list))
 }
 
-#[derive(Serialize)]
+/// A job that ended without success.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = EndedJob)]
 struct EndedView {
+    #[schema(value_type = Uuid)]
     id: OutboxId,
+    #[schema(schema_with = words::end_status)]
     status: &'static str,
     source: String,
     r#type: String,
     rail_type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     group_id: Option<ParticipantId>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>)]
     sequence: Option<SequenceId>,
     attempt_count: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,24 +68,32 @@ impl From<EndedRow> for EndedView {
     }
 }
 
-#[derive(Serialize)]
+/// The youngest first.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = EndedJobPage)]
 struct ListView {
     items: Vec<EndedView>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Uuid>)]
     next_cursor: Option<OutboxId>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 struct ListQuery {
-    size: Option<i64>,
+    #[param(schema_with = Size::schema)]
+    size: Option<Size>,
+    /// `nextCursor` of the page before.
     cursor: Option<Uuid>,
+    /// How they ended.
     #[serde(default)]
+    #[param(inline)]
     status: StatusName,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 enum StatusName {
     #[default]
@@ -85,6 +102,9 @@ enum StatusName {
     Cancelled,
 }
 
+/// Jobs that ended without success and wait for somebody to look at them.
+#[utoipa::path(get, path = "/admin/dlq", tag = "records", operation_id = "listDeadLetters", params(ListQuery),
+    responses((status = 200, description = "A page", body = ListView)))]
 async fn list(
     _: Caller<Read>,
     State(state): State<ApiState>,
@@ -95,7 +115,7 @@ async fn list(
         StatusName::Expired => EndStatus::Expired,
         StatusName::Cancelled => EndStatus::Cancelled,
     };
-    let size = asked.size.unwrap_or(SIZE_DEFAULT).clamp(1, jobs::ENDED_LIST_MAX);
+    let size = Size::of(asked.size, SIZE_DEFAULT, jobs::ENDED_LIST_MAX);
     let rows = jobs::ended(state.store(), status, asked.cursor.map(OutboxId), size).await?;
     let full = i64::try_from(rows.len()).is_ok_and(|count| count == size);
     let next_cursor = if full { rows.last().map(|row| row.outbox_id) } else { None };

@@ -3,54 +3,65 @@
 mod decide;
 mod view;
 
+use axum::Json;
 use axum::extract::State;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use railyard_core::ParticipantId;
 use railyard_store::holds::{self, View};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::auth::{Caller, Read};
 use crate::problem::Problem;
-use crate::query::{Asked, Named};
+use crate::query::{Asked, Named, Size};
 use crate::state::ApiState;
 
-pub(crate) use decide::reason_alone;
+pub(crate) use decide::{ReasonBody, reason_alone};
 use view::GroupView;
 
 /// Groups of a page that names no size.
 const SIZE_DEFAULT: i64 = 20;
 
-pub(crate) fn routes() -> Router<ApiState> {
-    Router::new()
-        .route("/admin/groups", get(list))
-        .route("/admin/groups/{id}", get(read))
-        .route("/admin/groups/{id}/pause", post(decide::pause))
-        .route("/admin/groups/{id}/resume", post(decide::resume))
-        .route("/admin/groups/{id}/release", post(decide::release))
-        .route("/admin/groups/{id}/skip", post(decide::skip))
-        .route("/admin/node", get(node))
+pub(crate) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(read))
+        .routes(routes!(decide::pause))
+        .routes(routes!(decide::resume))
+        .routes(routes!(decide::release))
+        .routes(routes!(decide::skip))
+        .routes(routes!(node))
 }
 
-#[derive(Serialize)]
+/// A page of groups.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = GroupPage)]
 struct ListView {
     items: Vec<GroupView>,
     /// `cursor` of the next page; none at the end, and for views that have no second page.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     next_cursor: Option<ParticipantId>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 struct ListQuery {
+    /// Which groups, in which order.
     #[serde(default)]
+    #[param(inline)]
     view: ViewName,
-    size: Option<i64>,
+    #[param(schema_with = Size::schema)]
+    size: Option<Size>,
+    /// `nextCursor` of the page before.
+    #[param(min_length = 1, pattern = r"^[^\u0000]*$")]
     cursor: Option<String>,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum ViewName {
     #[default]
@@ -60,6 +71,9 @@ enum ViewName {
     Oldest,
 }
 
+/// Groups: the held ones, all, the deepest, those that wait longest.
+#[utoipa::path(get, path = "/admin/groups", tag = "groups", operation_id = "listGroups", params(ListQuery),
+    responses((status = 200, description = "A page", body = ListView)))]
 async fn list(
     _: Caller<Read>,
     State(state): State<ApiState>,
@@ -71,7 +85,7 @@ async fn list(
         ViewName::Deepest => (View::Deepest, false),
         ViewName::Oldest => (View::Oldest, false),
     };
-    let size = asked.size.unwrap_or(SIZE_DEFAULT).clamp(1, holds::LIST_MAX);
+    let size = Size::of(asked.size, SIZE_DEFAULT, holds::LIST_MAX);
     let after = asked.cursor.map(|name| group_name(&name)).transpose()?;
     let rows = holds::list(state.store(), view, after.as_ref(), size).await?;
     let full = i64::try_from(rows.len()).is_ok_and(|count| count == size);
@@ -79,12 +93,18 @@ async fn list(
     Ok(Json(ListView { items: rows.into_iter().map(GroupView::from).collect(), next_cursor }))
 }
 
+/// A group as it stands.
+#[utoipa::path(get, path = "/admin/groups/{id}", tag = "groups", operation_id = "getGroup",
+    params(("id" = String, Path, description = "Its name")),
+    responses((status = 200, description = "Depth, head, attempt in flight, holds", body = GroupView)))]
 async fn read(_: Caller<Read>, State(state): State<ApiState>, Named(id): Named) -> Result<Json<GroupView>, Problem> {
     let found = holds::get(state.store(), &group_name(&id)?).await?;
     found.map(|row| Json(row.into())).ok_or_else(|| Problem::not_found("nothing was ever heard of this group"))
 }
 
 /// What this node's actors say about themselves.
+#[utoipa::path(get, path = "/admin/node", tag = "operation", operation_id = "getNode",
+    responses((status = 200, description = "Not a contract: it follows the code", body = Object)))]
 async fn node(_: Caller<Read>, State(state): State<ApiState>) -> Json<serde_json::Value> {
     Json(state.inner.node.groups())
 }

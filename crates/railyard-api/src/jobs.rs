@@ -3,42 +3,57 @@
 mod request;
 mod view;
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use railyard_core::OutboxId;
 use railyard_core::job::NewJob;
 use railyard_store::jobs::{self, Created};
 use railyard_store::{Store, StoreError};
 use serde::Deserialize;
-use serde_json::json;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::auth::{Caller, Produce, ReadJobs};
 use crate::body::JsonBody;
+use crate::openapi::Conflict;
+use crate::openapi::alias::alias;
 use crate::problem::Problem;
 use crate::query::{Asked, Named};
 use crate::state::ApiState;
 
-use view::{AttemptView, JobView};
+use request::JobBody;
+pub(crate) use request::PROTOCOL;
+use view::{AttemptView, JobRef, JobView};
+
+const ROOT: &str = "/api/dispatch/jobs";
+const ALIAS: &str = "/api/dispatch-jobs";
 
 /// Deadlocks and serialization failures did nothing: the same call again, so many times.
 const REPEATS_MAX: u32 = 3;
 
-pub(crate) fn routes() -> Router<ApiState> {
-    let mut routes = Router::new();
-    for root in ["/api/dispatch/jobs", "/api/dispatch-jobs"] {
-        routes = routes
-            .route(root, post(create))
-            .route(&format!("{root}/{{id}}"), get(read))
-            .route(&format!("{root}/{{id}}/attempts"), get(attempts));
-    }
-    routes
+pub(crate) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(create))
+        .routes(routes!(read))
+        .routes(routes!(attempts))
+        .routes(alias(routes!(create), ROOT, ALIAS))
+        .routes(alias(routes!(read), ROOT, ALIAS))
+        .routes(alias(routes!(attempts), ROOT, ALIAS))
 }
 
+/// Create a job.
+#[utoipa::path(post, path = "/api/dispatch/jobs", tag = "jobs", operation_id = "createJob", request_body = JobBody,
+    params(("traceparent" = Option<String>, Header, description = "W3C trace context, where the body has none")),
+    responses(
+        (status = 201, description = "It is committed", body = JobView, headers(("Location" = String))),
+        (status = 200, description = "Its idempotency key stood for the same content before: the first job; its id \
+            alone once that job is gone", body = JobRef),
+        Conflict))]
 async fn create(
     _: Caller<Produce>,
     State(state): State<ApiState>,
@@ -58,7 +73,7 @@ async fn create(
         // Keys are kept longer than jobs: of a job whose day was dropped, the id is all that is left.
         let view = match jobs::get(state.store(), made.outbox_id).await? {
             Some(first) => Json(JobView::of(&first)).into_response(),
-            None => Json(json!({ "id": made.outbox_id })).into_response(),
+            None => Json(JobRef::new(made.outbox_id)).into_response(),
         };
         return Ok((StatusCode::OK, view).into_response());
     }
@@ -67,7 +82,7 @@ async fn create(
         state.inner.node.wake();
         state.inner.wakes.tell(state.store()).await;
     }
-    let location = format!("/api/dispatch/jobs/{}", made.outbox_id);
+    let location = format!("{ROOT}/{}", made.outbox_id);
     Ok((StatusCode::CREATED, [(LOCATION, location)], Json(JobView::fresh(&job, &made))).into_response())
 }
 
@@ -83,19 +98,29 @@ async fn enqueue(store: &Store, job: &NewJob) -> Result<Created, Problem> {
     }
 }
 
+/// A job as it stands, with its payload.
+#[utoipa::path(get, path = "/api/dispatch/jobs/{id}", tag = "jobs", operation_id = "getJob",
+    params(("id" = Uuid, Path, description = "Its id")),
+    responses((status = 200, description = "It", body = JobView)))]
 async fn read(_: Caller<ReadJobs>, State(state): State<ApiState>, Named(id): Named) -> Result<Json<JobView>, Problem> {
     let row = found(state.store(), job_id(&id)?).await?;
     Ok(Json(JobView::of(&row).with_payload(&row)))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 struct After {
     /// Attempts numbered above this.
     #[serde(default)]
+    #[param(maximum = 4294967295_u32)]
     after: u32,
 }
 
+/// A job's attempts, in order.
+#[utoipa::path(get, path = "/api/dispatch/jobs/{id}/attempts", tag = "jobs", operation_id = "listAttempts",
+    params(("id" = Uuid, Path, description = "The job's id"), After),
+    responses((status = 200, description = "At most a page; go on with `after`", body = Vec<AttemptView>)))]
 async fn attempts(
     _: Caller<ReadJobs>,
     State(state): State<ApiState>,

@@ -7,6 +7,8 @@
 //!
 //! This crate never imports the node. What it needs of it comes through [`NodeView`], given by the binary.
 
+#![allow(unused_qualifications, reason = "utoipa's macros repeat types with a path in front")]
+
 pub mod auth;
 pub mod metrics;
 pub mod serve;
@@ -16,11 +18,13 @@ mod body;
 mod catalog;
 mod credentials;
 mod dlq;
+mod docs;
 mod fields;
 mod groups;
 mod health;
 mod jobs;
 mod limits;
+mod openapi;
 mod problem;
 mod query;
 mod rails;
@@ -32,8 +36,10 @@ mod tests;
 
 use axum::Router;
 use axum::http::{Method, Uri};
+use utoipa_axum::router::OpenApiRouter;
 
 pub use auth::{Auth, Role, Token, TokenError};
+pub use openapi::openapi_json;
 pub use problem::Problem;
 pub use serve::{ServeOptions, serve};
 pub use state::{
@@ -42,21 +48,29 @@ pub use state::{
 
 /// All routes over this state.
 pub fn router(state: ApiState) -> Router {
-    Router::new()
+    let admit = axum::middleware::from_fn_with_state(state.clone(), limits::admit);
+    Router::from(routes_in_turn().layer(admit))
+        .merge(Router::from(routes_at_once()))
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(axum::middleware::from_fn_with_state(state.clone(), limits::count))
+        .with_state(state)
+}
+
+/// Routes that take a place.
+fn routes_in_turn() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::with_openapi(openapi::frame())
         .merge(jobs::routes())
         .merge(credentials::routes())
         .merge(groups::routes())
         .merge(rails::routes())
         .merge(dlq::routes())
         .merge(audit::routes())
-        .layer(axum::middleware::from_fn_with_state(state.clone(), limits::admit))
-        // Outside of the limits: a node under load still says so.
-        .merge(health::routes())
-        .merge(metrics::routes())
-        .fallback(no_such_route)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(axum::middleware::from_fn_with_state(state.clone(), limits::count))
-        .with_state(state)
+}
+
+/// Routes outside of the limits: a node under load still says so.
+fn routes_at_once() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().merge(health::routes()).merge(metrics::routes()).merge(docs::routes())
 }
 
 async fn no_such_route(uri: Uri) -> Problem {

@@ -9,16 +9,18 @@ mod figures;
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
+use axum::http;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Router, http};
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry, TextEncoder};
 use railyard_store::gauges;
 use tokio::sync::Mutex;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::auth::{self, Read};
+use crate::openapi::alias::alias;
 use crate::problem::Problem;
 use crate::state::ApiState;
 use figures::Figures;
@@ -30,8 +32,8 @@ const REFRESH_SHARE: u32 = 20;
 /// A scrape waits no longer than this for the database.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(4);
 
-pub(crate) fn routes() -> Router<ApiState> {
-    Router::new().route("/metrics", get(scrape)).route("/q/metrics", get(scrape))
+pub(crate) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().routes(routes!(scrape)).routes(alias(routes!(scrape), "/metrics", "/q/metrics"))
 }
 
 /// The API's own metrics and the database's figures.
@@ -78,6 +80,9 @@ impl ApiMetrics {
     }
 }
 
+/// All metrics, as Prometheus reads them.
+#[utoipa::path(get, path = "/metrics", tag = "operation", operation_id = "getMetrics", security((), ("bearer" = [])),
+    responses((status = 200, description = "Text format 0.0.4", body = String, content_type = "text/plain")))]
 async fn scrape(State(state): State<ApiState>, request: Request) -> Result<Response, Problem> {
     let (parts, _) = request.into_parts();
     auth::check::<Read>(&parts, &state, state.inner.options.open_metrics)?;

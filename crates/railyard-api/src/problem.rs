@@ -10,6 +10,7 @@ use railyard_core::job::FieldError;
 use railyard_store::StoreError;
 use railyard_store::credentials::CredentialsError;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// What a client waits before it tries again after 503, in seconds.
 const RETRY_AFTER_S: u32 = 1;
@@ -27,21 +28,28 @@ pub struct Problem {
     first_job: Option<OutboxId>,
 }
 
-#[derive(Serialize)]
+/// An error (RFC 9457).
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct Document<'a> {
+#[schema(as = Problem)]
+pub(crate) struct Document<'a> {
+    /// A URN of ours; what a program decides by.
     r#type: String,
     title: &'a str,
     status: u16,
     #[serde(skip_serializing_if = "str::is_empty")]
     detail: &'a str,
+    /// Every field that is wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(inline)]
     errors: Vec<FieldDocument<'a>>,
+    /// The job that the idempotency key stands for.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<uuid::Uuid>)]
     first_job_id: Option<OutboxId>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct FieldDocument<'a> {
     field: &'a str,
     detail: &'a str,

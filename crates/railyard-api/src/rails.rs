@@ -1,45 +1,52 @@
 //! `/admin/rails`: which there are, and the switch of each.
 
+use axum::Json;
 use axum::extract::State;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use railyard_core::CredentialsId;
 use railyard_core::timestamp::utc_millis;
 use railyard_store::StoreError;
 use railyard_store::holds::Decision;
 use railyard_store::rails::{self, RailRow};
 use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::auth::{Caller, Decide, Read};
 use crate::body::JsonBody;
-use crate::groups::reason_alone;
+use crate::groups::{ReasonBody, reason_alone};
+use crate::openapi::words;
 use crate::problem::Problem;
 use crate::query::Named;
 use crate::state::ApiState;
 
-pub(crate) fn routes() -> Router<ApiState> {
-    Router::new()
-        .route("/admin/rails", get(list))
-        .route("/admin/rails/{rail}/pause", post(pause))
-        .route("/admin/rails/{rail}/resume", post(resume))
+pub(crate) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(pause)).routes(routes!(resume))
 }
 
-#[derive(Serialize)]
+/// Where messages go out.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Rail)]
 struct RailView {
     rail_type: String,
+    #[schema(schema_with = words::rail_kind)]
     kind: &'static str,
+    #[schema(schema_with = words::on_unknown)]
     on_unknown: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     target_url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Uuid>)]
     credentials_id: Option<CredentialsId>,
     paused: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     switched: Option<SwitchView>,
 }
 
-#[derive(Serialize)]
+/// Who switched it last, and why.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RailSwitch)]
 struct SwitchView {
     since: String,
     actor: String,
@@ -60,21 +67,32 @@ impl From<RailRow> for RailView {
     }
 }
 
-#[derive(Serialize)]
+/// All rails, by name.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RailList)]
 struct ListView {
     items: Vec<RailView>,
 }
 
+/// Which rails there are.
+#[utoipa::path(get, path = "/admin/rails", tag = "rails", operation_id = "listRails",
+    responses((status = 200, description = "All of them", body = ListView)))]
 async fn list(_: Caller<Read>, State(state): State<ApiState>) -> Result<Json<ListView>, Problem> {
     let rows = rails::list(state.store()).await?;
     Ok(Json(ListView { items: rows.into_iter().map(RailView::from).collect() }))
 }
 
-#[derive(Serialize)]
+/// Whether it is stopped now.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Switched)]
 struct Paused {
     paused: bool,
 }
 
+/// Stop a rail on all nodes: nothing of it begins until it is resumed.
+#[utoipa::path(post, path = "/admin/rails/{rail}/pause", tag = "rails", operation_id = "pauseRail",
+    params(("rail" = String, Path, description = "Its name")), request_body = ReasonBody,
+    responses((status = 200, description = "Done, or so already", body = Paused)))]
 async fn pause(
     caller: Caller<Decide>,
     State(state): State<ApiState>,
@@ -84,6 +102,10 @@ async fn pause(
     switch(&state, &rail, true, &caller.name, &body.bytes).await
 }
 
+/// Let a rail go on.
+#[utoipa::path(post, path = "/admin/rails/{rail}/resume", tag = "rails", operation_id = "resumeRail",
+    params(("rail" = String, Path, description = "Its name")), request_body = ReasonBody,
+    responses((status = 200, description = "Done, or so already", body = Paused)))]
 async fn resume(
     caller: Caller<Decide>,
     State(state): State<ApiState>,

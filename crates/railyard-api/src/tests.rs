@@ -7,4 +7,5 @@ mod faults;
 mod jobs;
 mod kit;
 mod observe;
+mod openapi;
 mod server;

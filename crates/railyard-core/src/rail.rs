@@ -15,6 +15,9 @@ pub enum RailKind {
 }
 
 impl RailKind {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Webhook, Self::Payment];
+
     /// As stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -54,6 +57,9 @@ pub enum OnUnknown {
 }
 
 impl OnUnknown {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Retry, Self::Hold];
+
     /// As stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Groups(Groups),
     /// Receive deliveries on this machine, check their signatures and print them.
     Listen(Listen),
+    /// Print the API's description (OpenAPI 3.1), without any server.
+    Openapi,
     /// Check one signature, without any server.
     Verify(Verify),
     /// Check configuration, keys, database, rights, clocks and pooler; changes nothing.

@@ -7,6 +7,7 @@ mod groups;
 mod jobs;
 mod listen;
 mod migrate;
+mod openapi;
 mod serve;
 mod verify;
 
@@ -31,6 +32,7 @@ pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<Ex
         Command::Groups(verb) => groups::run(&verb).await,
         Command::Listen(args) => listen::run(&args).await,
         Command::Doctor(args) => doctor::run(&args, &environment).await,
+        Command::Openapi => openapi::run(),
         Command::Verify(args) => verify::run(&args),
         Command::Bench(verb) => railyard_bench::run(&verb).await.map(|()| ExitCode::SUCCESS),
     }

@@ -6,20 +6,30 @@ use railyard_core::hold::HoldKind;
 use railyard_core::{OutboxId, SequenceId};
 use railyard_store::holds::{self, Decision};
 use serde::Serialize;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::group_name;
 use crate::auth::{Caller, Decide};
 use crate::body::JsonBody;
 use crate::fields::Fields;
+use crate::openapi::shape::{Shape, list, named, uuid, word};
+use crate::openapi::{Conflict, words};
 use crate::problem::Problem;
 use crate::query::Named;
 use crate::state::ApiState;
 
-#[derive(Serialize)]
+/// Whether it is stopped now.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Switched)]
 pub(super) struct Paused {
     paused: bool,
 }
 
+/// Stop a group: nothing of it begins until it is resumed.
+#[utoipa::path(post, path = "/admin/groups/{id}/pause", tag = "groups", operation_id = "pauseGroup",
+    params(("id" = String, Path, description = "Its name")), request_body = ReasonBody,
+    responses((status = 200, description = "Done, or so already", body = Paused)))]
 pub(super) async fn pause(
     caller: Caller<Decide>,
     State(state): State<ApiState>,
@@ -32,6 +42,10 @@ pub(super) async fn pause(
     Ok(Json(Paused { paused: true }))
 }
 
+/// Let a paused group go on.
+#[utoipa::path(post, path = "/admin/groups/{id}/resume", tag = "groups", operation_id = "resumeGroup",
+    params(("id" = String, Path, description = "Its name")), request_body = ReasonBody,
+    responses((status = 200, description = "Done, or so already", body = Paused)))]
 pub(super) async fn resume(
     caller: Caller<Decide>,
     State(state): State<ApiState>,
@@ -45,19 +59,28 @@ pub(super) async fn resume(
     Ok(Json(Paused { paused: false }))
 }
 
-#[derive(Serialize)]
+/// Which holds ended.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Released)]
 pub(super) struct ReleasedView {
     released: Vec<ReleasedHold>,
 }
 
-#[derive(Serialize)]
+/// A hold that ended.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ReleasedHold {
+    #[schema(schema_with = words::hold_kind)]
     kind: HoldKind,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Uuid>)]
     job_id: Option<OutboxId>,
 }
 
+/// End a block or a doubt: the group goes on with its next message.
+#[utoipa::path(post, path = "/admin/groups/{id}/release", tag = "groups", operation_id = "releaseGroup",
+    params(("id" = String, Path, description = "Its name")), request_body = ReleaseBody,
+    responses((status = 200, description = "What was released", body = ReleasedView), Conflict))]
 pub(super) async fn release(
     caller: Caller<Decide>,
     State(state): State<ApiState>,
@@ -82,16 +105,24 @@ pub(super) async fn release(
     Ok(Json(ReleasedView { released }))
 }
 
-#[derive(Serialize)]
+/// Which message was skipped.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Skipped)]
 pub(super) struct SkippedView {
+    #[schema(value_type = Uuid)]
     job_id: OutboxId,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>)]
     sequence: Option<SequenceId>,
     /// It waited and has ended CANCELLED; otherwise it had ended before and blocked the group.
     cancelled: bool,
 }
 
+/// Give up the message that a group stands at.
+#[utoipa::path(post, path = "/admin/groups/{id}/skip", tag = "groups", operation_id = "skipGroup",
+    params(("id" = String, Path, description = "Its name")), request_body = SkipBody,
+    responses((status = 200, description = "What was skipped", body = SkippedView), Conflict))]
 pub(super) async fn skip(
     caller: Caller<Decide>,
     State(state): State<ApiState>,
@@ -112,6 +143,44 @@ pub(super) async fn skip(
     let view = SkippedView { job_id: skipped.outbox_id, sequence: skipped.sequence_id, cancelled: skipped.cancelled };
     Ok(Json(view))
 }
+
+/// A reason and nothing else.
+pub(crate) struct ReasonBody;
+/// Which holds to end, and why.
+pub(super) struct ReleaseBody;
+/// Which message to give up, and why.
+pub(super) struct SkipBody;
+
+fn reasoned(what: &str) -> Shape {
+    Shape::new(what).required("reason", named(holds::REASON_CHARS_MAX))
+}
+
+impl PartialSchema for ReasonBody {
+    fn schema() -> RefOr<Schema> {
+        reasoned("Why, for the record.").into()
+    }
+}
+
+impl PartialSchema for ReleaseBody {
+    fn schema() -> RefOr<Schema> {
+        let kinds = list(word(&HoldKind::ALL, HoldKind::as_str));
+        reasoned("Which holds to end, and why; without `kinds` blocks and doubts, never a pause.")
+            .optional("kinds", kinds.min_items(Some(1)).build())
+            .into()
+    }
+}
+
+impl PartialSchema for SkipBody {
+    fn schema() -> RefOr<Schema> {
+        reasoned("The message that is meant, and why; another one at the head is a conflict.")
+            .optional("jobId", uuid())
+            .into()
+    }
+}
+
+impl ToSchema for ReasonBody {}
+impl ToSchema for ReleaseBody {}
+impl ToSchema for SkipBody {}
 
 /// A body that holds a reason and nothing else.
 pub(crate) fn reason_alone(body: &[u8]) -> Result<String, Problem> {

@@ -5,14 +5,20 @@ use railyard_core::timestamp::utc_millis;
 use railyard_core::{NodeId, OutboxId, ParticipantId, SequenceId};
 use railyard_store::holds::{GroupRow, HeadRow, Hold, InFlightRow};
 use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::openapi::words;
 
 /// A group as it stands.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Group)]
 pub(super) struct GroupView {
+    #[schema(value_type = String)]
     group_id: ParticipantId,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     single: bool,
+    #[schema(schema_with = words::group_state)]
     state: &'static str,
     depth: u64,
     partition: u8,
@@ -22,17 +28,23 @@ pub(super) struct GroupView {
     in_flight: Option<InFlightView>,
     holds: Vec<HoldView>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>)]
     next_sequence: Option<SequenceId>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Uuid>)]
     owner_node_id: Option<NodeId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     owner_name: Option<String>,
 }
 
-#[derive(Serialize)]
+/// Its first message.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = GroupHead)]
 struct HeadView {
+    #[schema(value_type = Uuid)]
     job_id: OutboxId,
+    #[schema(value_type = i64)]
     sequence: SequenceId,
     rail_type: String,
     attempt_count: u32,
@@ -43,23 +55,32 @@ struct HeadView {
     age_seconds: f64,
 }
 
-#[derive(Serialize)]
+/// The message that is out.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = GroupInFlight)]
 struct InFlightView {
+    #[schema(value_type = Uuid)]
     job_id: OutboxId,
+    #[schema(value_type = i64)]
     sequence: SequenceId,
     attempt_id: String,
     attempt_number: u32,
     claimed_at: String,
     call_deadline: String,
+    #[schema(value_type = Uuid)]
     node_id: NodeId,
 }
 
-#[derive(Serialize)]
+/// One reason to stand still.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = GroupHold)]
 struct HoldView {
+    #[schema(schema_with = words::hold_kind)]
     kind: HoldKind,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Uuid>)]
     job_id: Option<OutboxId>,
     reason: String,
     actor: String,

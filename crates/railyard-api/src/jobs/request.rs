@@ -5,16 +5,76 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use railyard_core::backoff::RetryStrategy;
 use railyard_core::job::{FieldError, NewJob, traceparent_is_valid};
+use railyard_core::limits::{
+    ATTEMPTS_MAX, ATTEMPTS_MIN, CONTENT_TYPE_BYTES_MAX, EXTERNAL_ID_CHARS_MAX, GROUP_BYTES_MAX, HEADERS_BYTES_MAX,
+    HEADERS_MAX, KEY_BYTES_MAX, METADATA_KEY_BYTES_MAX, METADATA_MAX, METADATA_VALUE_BYTES_MAX, NAME_BYTES_MAX,
+    RAIL_NAME_BYTES_MAX, TARGET_URL_BYTES_MAX, TIMEOUT_S_MAX, TIMEOUT_S_MIN,
+};
 use railyard_core::rail::{RailKind, WEBHOOK};
 use railyard_core::{CredentialsId, Mode, ParticipantId};
 use railyard_store::rails::RailSpec;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::fields::Fields;
+use crate::openapi::shape::{Shape, any_text, anything, formed, map, named, of_format, text, time, uuid, whole, word};
 use crate::problem::Problem;
 use crate::state::ApiState;
 
 /// The one protocol there is (S3-03).
-const PROTOCOL: &str = "HTTP_WEBHOOK";
+pub(crate) const PROTOCOL: &str = "HTTP_WEBHOOK";
+
+/// Names that stand in configuration files.
+const NAME_FORM: &str = "^[A-Za-z0-9_.-]+$";
+/// A group's name goes out in a header.
+const GROUP_FORM: &str = r"^[^\u0000-\u001f\u007f]*[^\u0000-\u001f\u007f\s][^\u0000-\u001f\u007f]*$";
+const HEADER_NAME_FORM: &str = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$";
+const HEADER_VALUE_FORM: &str = r"^[^\u0000-\u0008\u000a-\u001f\u007f]*$";
+const TRACE_FORM: &str = "^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$";
+const TRACE_CHARS: usize = 55;
+
+/// S3's body, and what we add to it. What it leaves out comes from its rail.
+pub(super) struct JobBody;
+
+impl ToSchema for JobBody {}
+
+impl PartialSchema for JobBody {
+    fn schema() -> RefOr<Schema> {
+        Shape::new("A job. What it leaves out comes from its rail. Bounds of text count bytes of UTF-8.")
+            .required("source", named(NAME_BYTES_MAX))
+            .required("type", named(NAME_BYTES_MAX))
+            .required("targetUrl", of_format("uri", TARGET_URL_BYTES_MAX))
+            .required("payload", any_text())
+            .optional("payloadContentType", of_format("media-type", CONTENT_TYPE_BYTES_MAX))
+            .optional("credentialsId", uuid())
+            .optional("serviceAccountId", uuid())
+            .optional("externalId", text(EXTERNAL_ID_CHARS_MAX))
+            .optional("groupId", formed(GROUP_FORM, GROUP_BYTES_MAX))
+            .optional("mode", word(&Mode::ALL, Mode::as_str))
+            .optional("railType", formed(NAME_FORM, RAIL_NAME_BYTES_MAX))
+            .optional("pool", formed(NAME_FORM, RAIL_NAME_BYTES_MAX))
+            .optional("protocol", word(&[PROTOCOL], |said| said))
+            .optional(
+                "headers",
+                map(
+                    formed(HEADER_NAME_FORM, HEADERS_BYTES_MAX),
+                    formed(HEADER_VALUE_FORM, HEADERS_BYTES_MAX),
+                    HEADERS_MAX,
+                ),
+            )
+            .optional("metadata", map(named(METADATA_KEY_BYTES_MAX), text(METADATA_VALUE_BYTES_MAX), METADATA_MAX))
+            .optional("maxRetries", whole(ATTEMPTS_MIN, ATTEMPTS_MAX))
+            .optional("retryStrategy", word(&RetryStrategy::ALL, RetryStrategy::as_str))
+            .optional("timeoutSeconds", whole(TIMEOUT_S_MIN, TIMEOUT_S_MAX))
+            .optional("scheduledFor", time())
+            .optional("expiresAt", time())
+            .optional("idempotencyKey", named(KEY_BYTES_MAX))
+            .optional("instructionId", named(KEY_BYTES_MAX))
+            .optional("traceparent", formed(TRACE_FORM, TRACE_CHARS))
+            .optional("queueUrl", anything())
+            .into()
+    }
+}
 
 /// Reads and checks a body. What it leaves out comes from its rail.
 pub(super) async fn read(state: &ApiState, body: &[u8], traceparent: Option<&str>) -> Result<NewJob, Problem> {

@@ -12,23 +12,32 @@ use railyard_core::timestamp::utc_millis;
 use railyard_core::{CredentialsId, OutboxId, ParticipantId, SequenceId};
 use railyard_store::jobs::{AttemptRow, Created, JobRow, JobStatus};
 use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::request::PROTOCOL;
+use crate::openapi::words;
 
 /// A job.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Job)]
 pub(super) struct JobView {
+    #[schema(value_type = Uuid)]
     id: OutboxId,
     #[serde(skip_serializing_if = "Option::is_none")]
     external_id: Option<String>,
     source: String,
     r#type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     group_id: Option<ParticipantId>,
+    #[schema(schema_with = words::mode)]
     mode: &'static str,
     rail_type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<String>,
     target_url: String,
+    #[schema(schema_with = words::protocol)]
     protocol: &'static str,
     headers: BTreeMap<String, String>,
     metadata: BTreeMap<String, String>,
@@ -38,8 +47,10 @@ pub(super) struct JobView {
     payload_base64: Option<String>,
     payload_content_type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Uuid>)]
     credentials_id: Option<CredentialsId>,
     max_retries: u32,
+    #[schema(schema_with = words::retry_strategy)]
     retry_strategy: &'static str,
     timeout_seconds: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,9 +62,12 @@ pub(super) struct JobView {
     #[serde(skip_serializing_if = "Option::is_none")]
     instruction_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Uuid>)]
     replay_of: Option<OutboxId>,
+    #[schema(schema_with = words::job_status)]
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>)]
     sequence: Option<SequenceId>,
     attempt_count: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +97,7 @@ impl JobView {
             rail_type: job.rail_type.clone(),
             pool: job.pool.clone(),
             target_url: job.target_url.clone(),
-            protocol: "HTTP_WEBHOOK",
+            protocol: PROTOCOL,
             headers: job.headers.iter().cloned().collect(),
             metadata: job.metadata.clone(),
             payload: None,
@@ -124,7 +138,7 @@ impl JobView {
             rail_type: row.rail_type.clone(),
             pool: row.pool.clone(),
             target_url: row.target_url.clone(),
-            protocol: "HTTP_WEBHOOK",
+            protocol: PROTOCOL,
             headers: row.headers.clone(),
             metadata: row.metadata.clone(),
             payload: None,
@@ -162,14 +176,30 @@ impl JobView {
     }
 }
 
+/// A job of which the id is known; beside it the whole job, where that is still there.
+#[derive(Serialize, ToSchema)]
+pub(super) struct JobRef {
+    #[schema(value_type = Uuid)]
+    id: OutboxId,
+}
+
+impl JobRef {
+    pub(super) fn new(id: OutboxId) -> Self {
+        Self { id }
+    }
+}
+
 /// An attempt.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Attempt)]
 pub(super) struct AttemptView {
     id: String,
     attempt_number: u32,
+    #[schema(schema_with = words::attempt_status)]
     status: &'static str,
     /// S2's word, which tells more.
+    #[schema(schema_with = words::attempt_state)]
     state: &'static str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     late: bool,

@@ -83,6 +83,10 @@ pub enum GroupState {
 }
 
 impl GroupState {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Paused, Self::InDoubt, Self::Blocked, Self::InFlight, Self::Waiting, Self::Ready, Self::Idle];
+
     /// As the API and the metrics say it.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -52,6 +52,17 @@ pub enum JobStatus {
 }
 
 impl JobStatus {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Pending,
+        Self::InProgress,
+        Self::Failed,
+        Self::Ended(EndStatus::Completed),
+        Self::Ended(EndStatus::Error),
+        Self::Ended(EndStatus::Expired),
+        Self::Ended(EndStatus::Cancelled),
+    ];
+
     /// As the API says it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
