@@ -46,6 +46,36 @@ impl FromRequest<ApiState> for JsonBody {
     }
 }
 
+/// The same where a request may come without one: nothing is an object without fields. Extract it last.
+pub(crate) struct OptionalBody(pub(crate) Option<JsonBody>);
+
+impl OptionalBody {
+    /// The object's text.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.0.as_ref().map_or(b"{}", |body| &body.bytes)
+    }
+}
+
+impl FromRequest<ApiState> for OptionalBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
+        if request.headers().contains_key(CONTENT_TYPE) {
+            let empty = announced(request.headers()) == Some(0);
+            return if empty {
+                Ok(Self(None))
+            } else {
+                JsonBody::from_request(request, state).await.map(Some).map(Self)
+            };
+        }
+        let arriving = read(request.into_body(), 0);
+        match tokio::time::timeout(ARRIVAL_TIMEOUT, arriving).await.map_err(|_| Problem::body_timeout())? {
+            Ok(_) => Ok(Self(None)),
+            Err(_) => Err(Problem::media_type()),
+        }
+    }
+}
+
 async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
     to_bytes(body, bytes_max).await.map_err(|error| {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);

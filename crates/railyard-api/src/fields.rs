@@ -163,7 +163,7 @@ fn shown(name: &str) -> String {
 
 /// jiff reads more than RFC 3339 (a space for the T, names of zones, times without seconds); we take no more than
 /// what another reader would take as well.
-fn rfc3339(text: &str) -> Option<Timestamp> {
+pub(crate) fn rfc3339(text: &str) -> Option<Timestamp> {
     let shape = |text: &str, pattern: &str| {
         text.len() == pattern.len()
             && text.bytes().zip(pattern.bytes()).all(|(byte, expected)| match expected {

@@ -1,6 +1,9 @@
 //! `/api/dispatch/jobs`: S3's body in, S3's job out.
 
+mod cursor;
+mod decide;
 mod request;
+mod search;
 mod view;
 
 use axum::Json;
@@ -38,12 +41,14 @@ const REPEATS_MAX: u32 = 3;
 
 pub(crate) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
-        .routes(routes!(create))
+        .routes(routes!(create, search::search))
         .routes(routes!(read))
         .routes(routes!(attempts))
-        .routes(alias(routes!(create), ROOT, ALIAS))
+        .routes(routes!(decide::cancel))
+        .routes(alias(routes!(create, search::search), ROOT, ALIAS))
         .routes(alias(routes!(read), ROOT, ALIAS))
         .routes(alias(routes!(attempts), ROOT, ALIAS))
+        .routes(alias(routes!(decide::cancel), ROOT, ALIAS))
 }
 
 /// Create a job.

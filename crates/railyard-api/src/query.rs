@@ -67,7 +67,7 @@ impl<'de> Deserialize<'de> for Size {
 }
 
 /// A whole number in digits; what is too large for the type is as large as the type can be.
-fn whole(text: &str) -> Option<i64> {
+pub(crate) fn whole(text: &str) -> Option<i64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(i64::MAX))
 }

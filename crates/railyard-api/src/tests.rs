@@ -8,4 +8,5 @@ mod jobs;
 mod kit;
 mod observe;
 mod openapi;
+mod search;
 mod server;

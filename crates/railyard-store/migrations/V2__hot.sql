@@ -29,6 +29,8 @@ COMMENT ON COLUMN payment_outbox_pending.failures IS 'retry budget spent: answer
 COMMENT ON COLUMN payment_outbox_pending.zombies IS 'times that a dead node left it in doubt';
 CREATE INDEX ix_pending_unordered ON payment_outbox_pending (partition_id, next_attempt_at, outbox_id)
   WHERE participant_id IS NULL;
+-- S3's FAILED: few among many that wait.
+CREATE INDEX ix_pending_failed ON payment_outbox_pending (outbox_id) WHERE failures > 0;
 
 CREATE TABLE scheduled_job (
   outbox_id    uuid PRIMARY KEY,

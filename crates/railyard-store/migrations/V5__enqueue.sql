@@ -203,12 +203,13 @@ DECLARE
   v_conflict boolean[];
   v_sequences bigint[];
   v_at timestamptz := clock_timestamp();
+  v_created_at timestamptz := date_trunc('milliseconds', v_at); -- what the ids say: see uuid7_nth
   v_item outbox_item;
   v_wake boolean;
 BEGIN
   FOR n IN 1 .. coalesce(array_length(p_items, 1), 0) LOOP
     v_item := check_outbox_item(n, p_items[n]);
-    v_ids := v_ids || uuid7(v_at + n * interval '1 microsecond');
+    v_ids := v_ids || uuid7_nth(v_at, n);
     v_hashes := v_hashes || content_hash(v_item, p_items[n].scheduled_for);
     -- Apart from the rest: each look at a field of an item copies the whole item.
     v_payloads := v_payloads || v_item.payload;
@@ -255,7 +256,7 @@ BEGIN
     expires_at, instruction_id, idempotency_key, rail_key, traceparent, created_at)
   SELECT v_ids[n], i.external_id, i.source, i.type, i.participant_id, i.mode, i.rail_type, i.pool, i.target_url,
     i.headers, v_payloads[n], i.payload_content_type, i.credentials_id, i.max_attempts, i.retry_strategy, i.timeout_ms,
-    i.scheduled_for, i.expires_at, i.instruction_id, i.idempotency_key, v_ids[n], i.traceparent, v_at
+    i.scheduled_for, i.expires_at, i.instruction_id, i.idempotency_key, v_ids[n], i.traceparent, v_created_at
   FROM (SELECT n, (v_items[n]).* FROM generate_series(1, cardinality(v_items)) n) i WHERE v_created[n];
 
   INSERT INTO dispatch_job_metadata (dispatch_job_id, meta_key, meta_value)
@@ -284,7 +285,7 @@ BEGIN
     max_attempts, timeout_ms, next_attempt_at, created_at)
   SELECT v_ids[n], CASE WHEN v_sequences[n] IS NOT NULL THEN i.participant_id END, v_sequences[n],
     CASE WHEN v_sequences[n] IS NOT NULL THEN partition_of(i.participant_id) ELSE partition_of_id(v_ids[n]) END,
-    i.rail_type, endpoint_of(i.target_url), i.mode, i.max_attempts, i.timeout_ms, v_at, v_at
+    i.rail_type, endpoint_of(i.target_url), i.mode, i.max_attempts, i.timeout_ms, v_at, v_created_at
   FROM (SELECT n, (v_items[n]).* FROM generate_series(1, cardinality(v_items)) n) i
   WHERE v_created[n] AND (i.scheduled_for IS NULL OR i.scheduled_for <= v_at);
 

@@ -10,6 +10,7 @@
 mod decide;
 mod read;
 
+pub(crate) use decide::{CANCEL, move_hint, wake};
 pub use decide::{Decision, REASON_CHARS_MAX, Released, Skipped, pause, release, resume, skip};
 pub use read::{GroupRow, GroupState, HeadRow, Hold, InFlightRow, LIST_MAX, View, get, list};
 

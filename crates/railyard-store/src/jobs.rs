@@ -1,19 +1,24 @@
 //! Jobs as the API sees them: made through the one way in ([`create`]), read with the status that follows from where
-//! the message stands ([`get`]), and their attempts ([`attempts()`]),
-//! and those that ended without success ([`ended()`]).
+//! the message stands ([`get`]), searched
+//! ([`search()`]), cancelled ([`cancel()`]), their attempts ([`attempts()`]), and those that ended without
+//! success ([`ended()`]).
 //!
 //! Open states are not stored: a job that waits is PENDING or FAILED, one that is out is IN_PROGRESS, and only ends
 //! have a row (store.md, "Content").
 
 mod attempts;
+mod cancel;
 mod create;
 mod ended;
 mod read;
+mod search;
 
 pub use attempts::{ATTEMPTS_LIST_MAX, AttemptRow, attempts};
+pub use cancel::{Cancelled, cancel};
 pub use create::{Created, create, notify};
 pub use ended::{ENDED_LIST_MAX, EndedRow, ended};
-pub use read::{JobRow, JobStatus, get};
+pub use read::{JobRow, JobStatus, get, glance};
+pub use search::{Filter, Found, METADATA_FILTERS_MAX, PAGE_SIZE_MAX, Page, search};
 
 #[cfg(test)]
 mod tests;

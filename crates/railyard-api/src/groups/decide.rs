@@ -146,6 +146,8 @@ pub(super) async fn skip(
 
 /// A reason and nothing else.
 pub(crate) struct ReasonBody;
+/// A reason, or nothing.
+pub(crate) struct MaybeReasonBody;
 /// Which holds to end, and why.
 pub(super) struct ReleaseBody;
 /// Which message to give up, and why.
@@ -158,6 +160,12 @@ fn reasoned(what: &str) -> Shape {
 impl PartialSchema for ReasonBody {
     fn schema() -> RefOr<Schema> {
         reasoned("Why, for the record.").into()
+    }
+}
+
+impl PartialSchema for MaybeReasonBody {
+    fn schema() -> RefOr<Schema> {
+        Shape::new("Why, for the record; may be left out.").optional("reason", named(holds::REASON_CHARS_MAX)).into()
     }
 }
 
@@ -178,6 +186,7 @@ impl PartialSchema for SkipBody {
     }
 }
 
+impl ToSchema for MaybeReasonBody {}
 impl ToSchema for ReasonBody {}
 impl ToSchema for ReleaseBody {}
 impl ToSchema for SkipBody {}
@@ -190,9 +199,20 @@ pub(crate) fn reason_alone(body: &[u8]) -> Result<String, Problem> {
     Ok(reason)
 }
 
-fn reason(fields: &mut Fields<'_>) -> String {
+pub(crate) fn reason(fields: &mut Fields<'_>) -> String {
     let given = fields.has("reason");
     let reason = fields.required("reason");
+    check_reason(fields, given, reason)
+}
+
+/// A reason that may be left out; empty then.
+pub(crate) fn reason_if_any(fields: &mut Fields<'_>) -> String {
+    let given = fields.has("reason");
+    let reason = fields.text("reason").unwrap_or_default();
+    check_reason(fields, given, reason)
+}
+
+fn check_reason(fields: &mut Fields<'_>, given: bool, reason: String) -> String {
     if given && reason.trim().is_empty() {
         fields.error("reason", "is blank: the record has to say why");
     } else if reason.chars().count() > holds::REASON_CHARS_MAX {

@@ -21,7 +21,7 @@ use crate::openapi::words;
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Job)]
-pub(super) struct JobView {
+pub(crate) struct JobView {
     #[schema(value_type = Uuid)]
     id: OutboxId,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,6 +64,9 @@ pub(super) struct JobView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Uuid>)]
     replay_of: Option<OutboxId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Uuid>)]
+    replayed_by: Option<OutboxId>,
     #[schema(schema_with = words::job_status)]
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,6 +115,7 @@ impl JobView {
             idempotency_key: job.idempotency_key.clone(),
             instruction_id: job.instruction_id.clone(),
             replay_of: None,
+            replayed_by: None,
             status: JobStatus::Pending.as_str(),
             sequence: made.sequence_id,
             attempt_count: 0,
@@ -153,6 +157,7 @@ impl JobView {
             idempotency_key: row.idempotency_key.clone(),
             instruction_id: row.instruction_id.clone(),
             replay_of: row.replay_of,
+            replayed_by: row.replayed_by,
             status: row.status.as_str(),
             sequence: row.sequence_id,
             attempt_count: row.attempt_count,

@@ -66,7 +66,7 @@ const TAKE_SINGLE: &str = "
       AND p.participant_id IS NULL AND p.outbox_id = coalesce($2, p.outbox_id)
     RETURNING p.outbox_id, p.sequence_id, p.attempt_count, p.created_at";
 
-const CANCEL: &str = "
+pub(crate) const CANCEL: &str = "
     INSERT INTO dispatch_job_outcome (outbox_id, status, participant_id, sequence_id, attempt_count, last_error,
       duration_millis, recorded_at)
     VALUES ($1, $2, $3, $4, $5, $6, greatest(0, floor(extract(epoch FROM clock_timestamp() - $7::timestamptz) * 1000)),
@@ -262,13 +262,13 @@ async fn take_holds(
     Ok(holds)
 }
 
-async fn move_hint(conn: &Conn, group: &ParticipantId) -> Result<(), StoreError> {
+pub(crate) async fn move_hint(conn: &Conn, group: &ParticipantId) -> Result<(), StoreError> {
     conn.execute(LOCK_READY, &[&group.as_str()]).await?;
     conn.execute(DUE_UNLESS_HELD, &[&group.as_str()]).await?;
     Ok(())
 }
 
-async fn wake(conn: &Conn) -> Result<(), StoreError> {
+pub(crate) async fn wake(conn: &Conn) -> Result<(), StoreError> {
     conn.execute("SELECT pg_notify($1, 'new_work')", &[&WORK_CHANNEL]).await?;
     Ok(())
 }

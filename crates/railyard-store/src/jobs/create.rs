@@ -81,7 +81,7 @@ async fn enqueue(conn: &Conn, jobs: &[NewJob]) -> Result<Vec<Created>, StoreErro
             let outbox_id: Uuid = row.try_get("outbox_id")?;
             Ok(Created {
                 outbox_id: OutboxId(outbox_id),
-                created_at: accepted_at(outbox_id, row.try_get("ordinal")?)?,
+                created_at: accepted_at(outbox_id)?,
                 created: row.try_get("created")?,
                 conflict: row.try_get("conflict")?,
                 sequence_id: row.try_get::<_, Option<i64>>("sequence_id")?.map(SequenceId),
@@ -90,14 +90,10 @@ async fn enqueue(conn: &Conn, jobs: &[NewJob]) -> Result<Vec<Created>, StoreErro
         .collect()
 }
 
-/// `enqueue_outbox` makes the nth id of a call from its time plus n microseconds: twelve bits hold the fraction of the
-/// millisecond, rounded down. Of an id that another call made, n is not known: then the time is off by its position.
-fn accepted_at(id: Uuid, ordinal: i32) -> Result<Timestamp, StoreError> {
-    let bits = id.as_u128();
-    let millis = i64::try_from(bits >> 80).unwrap_or(i64::MAX);
-    let fraction = i64::try_from((bits >> 64) & 0xfff).unwrap_or_default();
-    let micros = millis.saturating_mul(1000) + (fraction * 1000 + 4095) / 4096 - i64::from(ordinal);
-    Timestamp::from_microsecond(micros).map_err(|error| StoreError::Unreadable { detail: format!("id {id}: {error}") })
+/// An id carries the millisecond of its job's `created_at`, which has no finer part (`uuid7_nth`).
+fn accepted_at(id: Uuid) -> Result<Timestamp, StoreError> {
+    let millis = i64::try_from(id.as_u128() >> 80).unwrap_or(i64::MAX);
+    Timestamp::from_millisecond(millis).map_err(|error| StoreError::Unreadable { detail: format!("id {id}: {error}") })
 }
 
 /// The jobs, turned by ninety degrees.

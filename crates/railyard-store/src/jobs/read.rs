@@ -1,4 +1,4 @@
-//! One job, put together from its content and from the one place where its message stands.
+//! Jobs, each put together from its content and from the one place where its message stands.
 
 use std::collections::BTreeMap;
 
@@ -11,32 +11,38 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::connect::Store;
+use crate::connect::{Conn, Store};
 use crate::error::StoreError;
 use crate::row::{count, word};
 
-/// Each table is asked for the one id, so that a partitioned one is opened at its day and nowhere else. One statement,
-/// one snapshot: a message that moves meanwhile is seen in exactly one place.
-pub(super) const GET: &str = "
-    SELECT j.*, m.metadata,
+/// Each table is asked for one id at a time (`LIMIT 1` keeps a look-up from becoming a join), so that a partitioned one
+/// is opened at that id's day and nowhere else. One statement, one snapshot: a message that moves meanwhile is seen in
+/// exactly one place. $2: with the payload.
+pub(super) const READ: &str = "
+    SELECT w.id AS outbox_id, j.external_id, j.source, j.type, j.participant_id, j.mode, j.rail_type, j.pool, j.target_url,
+      j.headers, CASE WHEN $2::boolean THEN j.payload ELSE '' END AS payload, j.payload_content_type, j.credentials_id,
+      j.max_attempts, j.retry_strategy, j.timeout_ms, j.scheduled_for, j.expires_at, j.instruction_id, j.idempotency_key,
+      j.replay_of, j.created_at, m.metadata,
       o.status AS end_status, o.recorded_at AS completed_at, o.duration_millis, o.last_error AS end_error,
       f.outbox_id IS NOT NULL AS is_in_flight, s.outbox_id IS NOT NULL AS is_scheduled,
-      p.outbox_id IS NOT NULL AS is_pending, nullif(p.next_attempt_at, 'infinity') AS next_attempt_at,
+      p.outbox_id IS NOT NULL AS is_pending, coalesce(nullif(p.next_attempt_at, 'infinity'), s.due_at) AS next_attempt_at,
       coalesce(p.failures, f.failures, 0) AS failures,
       coalesce(o.attempt_count, f.attempt_no, p.attempt_count, 0) AS attempt_count,
       coalesce(o.sequence_id, f.sequence_id, p.sequence_id) AS sequence_id,
       coalesce(f.claimed_at, a.claimed_at) AS last_attempt_at, a.state AS last_state,
-      a.error_code AS last_error_code, a.error_message AS last_error_message
-    FROM dispatch_job j
+      a.error_code AS last_error_code, a.error_message AS last_error_message, r.outbox_id AS replayed_by
+    FROM unnest($1::uuid[]) WITH ORDINALITY AS w(id, place)
+    CROSS JOIN LATERAL (SELECT * FROM dispatch_job d WHERE d.outbox_id = w.id LIMIT 1) j
     CROSS JOIN LATERAL (SELECT jsonb_object_agg(d.meta_key, d.meta_value) AS metadata
-                        FROM dispatch_job_metadata d WHERE d.dispatch_job_id = $1) m
-    LEFT JOIN dispatch_job_outcome o ON o.outbox_id = $1
-    LEFT JOIN in_flight f ON f.outbox_id = $1
-    LEFT JOIN payment_outbox_pending p ON p.outbox_id = $1
-    LEFT JOIN scheduled_job s ON s.outbox_id = $1
-    LEFT JOIN LATERAL (SELECT * FROM payment_outbox_attempt_archive h WHERE h.outbox_id = $1 AND NOT h.late
-                       ORDER BY h.attempt_no DESC LIMIT 1) a ON true
-    WHERE j.outbox_id = $1";
+                        FROM dispatch_job_metadata d WHERE d.dispatch_job_id = w.id) m
+    LEFT JOIN LATERAL (SELECT * FROM dispatch_job_outcome d WHERE d.outbox_id = w.id LIMIT 1) o ON true
+    LEFT JOIN LATERAL (SELECT * FROM in_flight d WHERE d.outbox_id = w.id LIMIT 1) f ON true
+    LEFT JOIN LATERAL (SELECT * FROM payment_outbox_pending d WHERE d.outbox_id = w.id LIMIT 1) p ON true
+    LEFT JOIN LATERAL (SELECT * FROM scheduled_job d WHERE d.outbox_id = w.id LIMIT 1) s ON true
+    LEFT JOIN LATERAL (SELECT * FROM payment_outbox_attempt_archive d WHERE d.outbox_id = w.id AND NOT d.late
+                       ORDER BY d.attempt_no DESC LIMIT 1) a ON true
+    LEFT JOIN LATERAL (SELECT * FROM job_replay d WHERE d.replay_of = w.id LIMIT 1) r ON true
+    ORDER BY w.place";
 
 /// S3's statuses, and EXPIRED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +79,12 @@ impl JobStatus {
             Self::Ended(status) => status.as_str(),
         }
     }
+
+    /// The status of this name.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
 }
 
 /// A job, its content and where it stands. Its payload and headers are never part of `Debug`.
@@ -98,7 +110,7 @@ pub struct JobRow {
     pub target_url: String,
     /// Its own headers.
     pub headers: BTreeMap<String, String>,
-    /// The bytes.
+    /// The bytes. Empty in lists, which do not read them.
     pub payload: Vec<u8>,
     /// Their type.
     pub payload_content_type: String,
@@ -122,6 +134,8 @@ pub struct JobRow {
     pub idempotency_key: Option<String>,
     /// The job that it replays.
     pub replay_of: Option<OutboxId>,
+    /// The job that replays it.
+    pub replayed_by: Option<OutboxId>,
     /// When it was accepted.
     pub created_at: Timestamp,
     /// Where it stands.
@@ -159,11 +173,31 @@ impl std::fmt::Debug for JobRow {
 /// # Errors
 /// [`StoreError::Unavailable`], [`StoreError::Unreadable`].
 pub async fn get(store: &Store, id: OutboxId) -> Result<Option<JobRow>, StoreError> {
+    one(store, id, true).await
+}
+
+/// The same without its payload.
+///
+/// # Errors
+/// [`StoreError::Unavailable`], [`StoreError::Unreadable`].
+pub async fn glance(store: &Store, id: OutboxId) -> Result<Option<JobRow>, StoreError> {
+    one(store, id, false).await
+}
+
+async fn one(store: &Store, id: OutboxId, with_payload: bool) -> Result<Option<JobRow>, StoreError> {
     let conn = store.api().await?;
-    let statement = conn.prepare_cached(GET).await?;
-    let row = conn.query_opt(&statement, &[&id.0]).await?;
-    conn.ok();
-    row.as_ref().map(job).transpose()
+    let jobs = read_in(&conn, &[id.0], with_payload).await;
+    // A row that cannot be read leaves the connection as it was.
+    if !matches!(jobs, Err(StoreError::Unavailable { .. })) {
+        conn.ok();
+    }
+    Ok(jobs?.into_iter().next())
+}
+
+/// The jobs with these ids, in this order; those that are not there are left out.
+pub(super) async fn read_in(conn: &Conn, ids: &[Uuid], with_payload: bool) -> Result<Vec<JobRow>, StoreError> {
+    let statement = conn.prepare_cached(READ).await?;
+    conn.query(&statement, &[&ids, &with_payload]).await?.iter().map(job).collect()
 }
 
 fn job(row: &Row) -> Result<JobRow, StoreError> {
@@ -190,6 +224,7 @@ fn job(row: &Row) -> Result<JobRow, StoreError> {
         instruction_id: row.try_get("instruction_id")?,
         idempotency_key: row.try_get("idempotency_key")?,
         replay_of: row.try_get::<_, Option<Uuid>>("replay_of")?.map(OutboxId),
+        replayed_by: row.try_get::<_, Option<Uuid>>("replayed_by")?.map(OutboxId),
         created_at: row.try_get("created_at")?,
         status: status(row)?,
         sequence_id: row.try_get::<_, Option<i64>>("sequence_id")?.map(SequenceId),

@@ -80,6 +80,25 @@ async fn a_batch_keeps_its_order_and_is_all_or_nothing() {
     assert_eq!(create(&t.store, &[]).await.unwrap(), []);
 }
 
+/// Lists are paged by id and promise (created_at, id): the two are one order, also where calls meet in a millisecond.
+#[tokio::test]
+async fn s3_08_the_order_of_ids_is_that_of_created_at() {
+    let t = TestStore::new().await;
+    let batch: Vec<_> = (0..50).map(|_| t.job(None)).collect();
+    let (one, other) = (create(&t.store, &batch), create(&t.store, &batch));
+    let (one, other) = futures_util::future::join(one, other).await;
+    let (one, other) = (one.unwrap(), other.unwrap());
+    assert!(one.windows(2).all(|pair| pair[0].outbox_id < pair[1].outbox_id), "in the order given");
+    assert!(one.iter().all(|made| made.created_at == one[0].created_at), "one moment for all of a call");
+    let mut by_id: Vec<_> = one.iter().chain(&other).map(|made| (made.outbox_id, made.created_at)).collect();
+    by_id.sort_unstable();
+    assert!(by_id.is_sorted_by_key(|(_, created_at)| *created_at));
+    let sql = "SELECT coalesce(bool_and(created_at = date_trunc('milliseconds', created_at)
+                 AND outbox_id >= uuid7_floor(created_at)
+                 AND outbox_id < uuid7_floor(created_at + interval '1 ms')), false) FROM dispatch_job";
+    assert!(t.one::<bool>(sql).await);
+}
+
 #[tokio::test]
 async fn a_second_user_of_a_key_waits_a_moment_and_is_then_told_to_come_again() {
     let t = TestStore::new().await;
@@ -168,8 +187,9 @@ async fn a_job_is_read_from_its_day_alone() {
     let t = TestStore::new().await;
     let id = t.create(&t.job(Some("g"))).await.outbox_id;
     t.sql.batch_execute("SET plan_cache_mode = force_generic_plan").await.unwrap();
-    t.sql.batch_execute(&format!("PREPARE g (uuid) AS {}", read::GET)).await.unwrap();
-    let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE g ('{id}')");
+    t.sql.batch_execute(&format!("PREPARE g (uuid[], boolean) AS {}", read::READ)).await.unwrap();
+    let explain =
+        format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE g (ARRAY['{id}']::uuid[], true)");
     let plan: Vec<String> = t.sql.query(&explain, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
     let plan = plan.join("\n");
     assert!(!plan.contains("Seq Scan on dispatch_job"), "{plan}");
