@@ -22,7 +22,7 @@ pub(crate) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(document))
         .routes(routes!(page))
-        .route("/docs/", get(index))
+        .route("/docs", get(to_page))
         .route(FILES, get(file))
 }
 
@@ -34,14 +34,14 @@ async fn document() -> Response {
 }
 
 /// This document as a page to read and try.
-#[utoipa::path(get, path = "/docs", tag = "operation", operation_id = "getDocs", security(()),
-    responses((status = 303, description = "The page", headers(("Location" = String)))))]
-async fn page() -> Redirect {
-    Redirect::to("/docs/")
+#[utoipa::path(get, path = "/docs/", tag = "operation", operation_id = "getDocs", security(()),
+    responses((status = 200, description = "The page", body = String, content_type = "text/html")))]
+async fn page() -> Result<Response, Problem> {
+    shown("index.html")
 }
 
-async fn index() -> Result<Response, Problem> {
-    shown("index.html")
+async fn to_page() -> Redirect {
+    Redirect::to("/docs/")
 }
 
 async fn file(Path(file): Path<String>) -> Result<Response, Problem> {

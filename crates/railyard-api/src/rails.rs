@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 use crate::auth::{Caller, Decide, Read};
 use crate::body::JsonBody;
 use crate::groups::{ReasonBody, reason_alone};
-use crate::openapi::words;
+use crate::openapi::{Conflict, words};
 use crate::problem::Problem;
 use crate::query::Named;
 use crate::state::ApiState;
@@ -92,7 +92,7 @@ struct Paused {
 /// Stop a rail on all nodes: nothing of it begins until it is resumed.
 #[utoipa::path(post, path = "/admin/rails/{rail}/pause", tag = "rails", operation_id = "pauseRail",
     params(("rail" = String, Path, description = "Its name")), request_body = ReasonBody,
-    responses((status = 200, description = "Done, or so already", body = Paused)))]
+    responses((status = 200, description = "Done", body = Paused), Conflict))]
 async fn pause(
     caller: Caller<Decide>,
     State(state): State<ApiState>,
@@ -105,7 +105,7 @@ async fn pause(
 /// Let a rail go on.
 #[utoipa::path(post, path = "/admin/rails/{rail}/resume", tag = "rails", operation_id = "resumeRail",
     params(("rail" = String, Path, description = "Its name")), request_body = ReasonBody,
-    responses((status = 200, description = "Done, or so already", body = Paused)))]
+    responses((status = 200, description = "Done", body = Paused), Conflict))]
 async fn resume(
     caller: Caller<Decide>,
     State(state): State<ApiState>,

@@ -29,7 +29,7 @@ pub(super) struct Paused {
 /// Stop a group: nothing of it begins until it is resumed.
 #[utoipa::path(post, path = "/admin/groups/{id}/pause", tag = "groups", operation_id = "pauseGroup",
     params(("id" = String, Path, description = "Its name")), request_body = ReasonBody,
-    responses((status = 200, description = "Done, or so already", body = Paused)))]
+    responses((status = 200, description = "Done", body = Paused), Conflict))]
 pub(super) async fn pause(
     caller: Caller<Decide>,
     State(state): State<ApiState>,
@@ -45,7 +45,7 @@ pub(super) async fn pause(
 /// Let a paused group go on.
 #[utoipa::path(post, path = "/admin/groups/{id}/resume", tag = "groups", operation_id = "resumeGroup",
     params(("id" = String, Path, description = "Its name")), request_body = ReasonBody,
-    responses((status = 200, description = "Done, or so already", body = Paused)))]
+    responses((status = 200, description = "Done", body = Paused), Conflict))]
 pub(super) async fn resume(
     caller: Caller<Decide>,
     State(state): State<ApiState>,
@@ -215,6 +215,8 @@ pub(crate) fn reason_if_any(fields: &mut Fields<'_>) -> String {
 fn check_reason(fields: &mut Fields<'_>, given: bool, reason: String) -> String {
     if given && reason.trim().is_empty() {
         fields.error("reason", "is blank: the record has to say why");
+    } else if reason.contains('\0') {
+        fields.error("reason", "has a NUL character");
     } else if reason.chars().count() > holds::REASON_CHARS_MAX {
         fields.error("reason", format!("has more than {} characters", holds::REASON_CHARS_MAX));
     }

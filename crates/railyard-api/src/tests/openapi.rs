@@ -10,7 +10,7 @@ use super::kit::{ADMIN, Api, asking};
 use crate::openapi_json;
 
 /// Files of the documentation page: served, and no operations.
-const NO_OPERATIONS: [&str; 2] = ["/docs/", crate::docs::FILES];
+const NO_OPERATIONS: [&str; 2] = ["/docs", crate::docs::FILES];
 const METHODS: [&str; 5] = ["GET", "PUT", "POST", "DELETE", "PATCH"];
 
 fn document() -> Value {

@@ -1,0 +1,172 @@
+"""Loaded by schemathesis. Gives requests that are right by their schema what a schema cannot say (an id that exists, a
+time that lies ahead, an address that may be called), and writes down each answer.
+
+Requests that are wrong on purpose go out as they were made.
+"""
+
+import atexit
+import collections
+import json
+import os
+import random
+import threading
+import time
+
+import schemathesis
+import urllib3.connection
+from schemathesis.generation import GenerationMode
+
+from .world import World
+
+GIVEN = json.loads(os.environ["RAILYARD_CONFORMANCE"])
+WORLD = World(GIVEN["api"], GIVEN["token"], GIVEN["receiver"])
+CHANCE = random.Random(GIVEN["seed"])
+ANSWERS = collections.Counter()
+LOCK = threading.Lock()
+
+MEDIA_TYPES = ["application/json", "text/plain; charset=utf-8", "application/vnd.order+json", "a/b"]
+RESERVED = ("proxy-", "webhook-", "x-flowcatalyst-", "x-railyard-")
+RESERVED_NAMES = {
+    "authorization", "connection", "content-encoding", "content-length", "content-type", "expect", "host",
+    "http2-settings", "idempotency-key", "keep-alive", "te", "traceparent", "tracestate", "trailer",
+    "transfer-encoding", "upgrade", "user-agent",
+}
+
+
+# Each connection comes from an address of its own: an address that fails to show a token a few times is made to wait
+# (429), which has tests of its own.
+def from_an_address_of_its_own(connection, connect=urllib3.connection.HTTPConnection._new_conn):
+    connection.source_address = (f"127.{CHANCE.randint(1, 254)}.{CHANCE.randint(0, 254)}.{CHANCE.randint(1, 254)}", 0)
+    return connect(connection)
+
+
+urllib3.connection.HTTPConnection._new_conn = from_an_address_of_its_own
+
+
+def ahead(seconds):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
+
+
+def in_bytes(text, bytes_max):
+    """Schemas count characters, the API counts bytes."""
+    return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
+
+
+BYTES_MAX = {
+    "source": 200, "type": 200, "groupId": 255, "idempotencyKey": 255, "instructionId": 255, "name": 200,
+    "signingSecret": 1024,
+}
+
+
+def fit(body):
+    for name, bytes_max in BYTES_MAX.items():
+        if isinstance(body.get(name), str):
+            body[name] = in_bytes(body[name], bytes_max) .strip() or "x"
+
+
+def job(body):
+    """A job that a schema allows, made one that can be accepted."""
+    fit(body)
+    body["targetUrl"] = GIVEN["receiver"] + CHANCE.choice(["/ok", "/ok?x=1", "/fail", "/gone"])
+    body["credentialsId"] = WORLD.credentials
+    body.pop("serviceAccountId", None)
+    if "railType" in body:
+        body["railType"] = "webhook"
+    if body.get("payloadContentType") is not None:
+        body["payloadContentType"] = CHANCE.choice(MEDIA_TYPES)
+    if body.get("scheduledFor") is not None:
+        body["scheduledFor"] = ahead(CHANCE.randint(-1000, 300 * 86400))
+    if body.get("expiresAt") is not None:
+        body["expiresAt"] = ahead(320 * 86400)
+    if body.get("headers"):
+        kept = {}
+        for name, value in body["headers"].items():
+            low = name.lower()
+            if low not in RESERVED_NAMES and not low.startswith(RESERVED) and sum(map(len, kept)) < 1000:
+                kept[low] = in_bytes(value, 100)
+        body["headers"] = kept
+    if body.get("metadata"):
+        body["metadata"] = {in_bytes(key, 100) or "k": in_bytes(value, 500) for key, value in body["metadata"].items()}
+    if body.get("instructionId") is not None and body.get("idempotencyKey") is None:
+        body["idempotencyKey"] = WORLD.name("k")
+    # A key that was used before for other content is a conflict: half of them are.
+    if isinstance(body.get("idempotencyKey"), str) and CHANCE.random() < 0.5:
+        body["idempotencyKey"] = in_bytes(body["idempotencyKey"], 100) + WORLD.name("k")
+
+
+def path_id(make, share=0.7):
+    def give(case):
+        if CHANCE.random() < share:
+            case.path_parameters["id"] = make()
+    return give
+
+
+def rotation(case):
+    case.path_parameters["id"] = WORLD.make_credentials() if CHANCE.random() < 0.8 else WORLD.credentials
+    body = case.body
+    fit(body)
+    # Its set signs with Standard Webhooks, which needs base64.
+    if body.get("signingSecret") is not None or body.get("bearerToken") is None:
+        body["signingSecret"] = "whsec_" + "QUJD" * CHANCE.randint(1, 8)
+    if body.get("activeFrom") is not None:
+        body["activeFrom"] = ahead(CHANCE.randint(0, 29 * 86400))
+
+
+def skip(case):
+    case.path_parameters["id"] = WORLD.make_held_group()
+    case.body.pop("jobId", None)
+
+
+def credentials(case):
+    fit(case.body)
+    # Without base64 there is no Standard Webhooks, and nothing may go out unsigned.
+    if case.body.get("schemes") == ["standard-webhooks"]:
+        case.body["signingSecret"] = "whsec_QUJDREVG"
+
+
+ADAPT = {
+    "createJob": lambda case: job(case.body),
+    "createJobAlias": lambda case: job(case.body),
+    "getJob": path_id(WORLD.make_job),
+    "getJobAlias": path_id(WORLD.make_job),
+    "listAttempts": path_id(WORLD.make_job),
+    "listAttemptsAlias": path_id(WORLD.make_job),
+    "createCredentials": credentials,
+    "getCredentials": path_id(WORLD.make_credentials),
+    "deleteCredentials": path_id(WORLD.make_credentials),
+    "rotateCredentials": rotation,
+    "getGroup": path_id(lambda: "conformance"),
+    "releaseGroup": path_id(WORLD.make_held_group, 0.2),
+    "skipGroup": skip,
+    "pauseRail": lambda case: case.path_parameters.update(rail="webhook_unused"),
+    "resumeRail": lambda case: case.path_parameters.update(rail="webhook_unused"),
+}
+
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    meta = case.meta
+    if meta is not None and meta.generation.mode != GenerationMode.POSITIVE:
+        return
+    operation = case.operation.definition.raw["operationId"]
+    adapt = ADAPT.get(operation)
+    if adapt is None:
+        return
+    try:
+        adapt(case)
+    except (AttributeError, TypeError, KeyError):
+        # A request without the part that would be adapted.
+        pass
+
+
+@schemathesis.hook
+def after_call(context, case, response):
+    operation = case.operation.definition.raw["operationId"]
+    with LOCK:
+        ANSWERS[f"{operation} {response.status_code}"] += 1
+
+
+@atexit.register
+def write_down():
+    with open(GIVEN["answers"], "w") as file:
+        json.dump(ANSWERS, file)
