@@ -38,6 +38,7 @@ mod s3_credentials;
 mod s3_deadlines;
 mod s3_guard;
 mod s3_idempotency;
+mod s3_interop;
 mod s3_order;
 mod s3_payload;
 mod s3_secrets;
