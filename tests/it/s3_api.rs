@@ -151,3 +151,28 @@ async fn trap_two_hundred_open_calls_hold_no_connection() {
     gate.open();
     assert_eq!(api.ended(&made.unwrap()).await["status"], "COMPLETED");
 }
+
+/// Created, delivered by source and type, durations, retries, jobs in ERROR: each is a figure at `/metrics`.
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_45_metrics_tell_what_became_of_jobs() {
+    let api = Api::new().await;
+    let rail = FakeRail::start().await.fails(1).then_ok();
+    let good = api.post(&api.job(&rail, "{}", &json!({}))).await.expect_status(201);
+    api.ended(&good).await;
+    let gone = FakeRail::start().await.otherwise().status(410);
+    let lost = api.post(&api.job(&gone, "{}", &json!({ "type": "order.lost" }))).await.expect_status(201);
+    api.ended(&lost).await;
+    let expected = [
+        "railyard_api_jobs_total{result=\"created\"} 2",
+        "railyard_jobs_ended_total{source=\"orders\",status=\"COMPLETED\",type=\"order.created\"} 1",
+        "railyard_jobs_ended_total{source=\"orders\",status=\"ERROR\",type=\"order.lost\"} 1",
+        "attempts_total{state=\"RETRYABLE\"} 1",
+        "dispatch_latency_ms_count{rail=\"webhook\"} 3",
+        "dlq_depth 1",
+    ];
+    eventually(SOON, "all figures", || async {
+        let shown = api.http().get("/metrics").await.unwrap().text();
+        expected.iter().all(|line| shown.lines().any(|shown| shown == *line))
+    })
+    .await;
+}

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use railyard_core::OutboxId;
 use railyard_node::Node;
-use railyard_store::credentials::{Deletion, delete};
+use railyard_store::credentials::{Deletion, Rotation, delete, rotate};
 use railyard_store::crypt::{MasterKey, MasterKeys};
-use railyard_testkit::{FakeRail, eventually, verify};
+use railyard_testkit::{FakeRail, Http, eventually, verify};
+use serde_json::json;
 
-use crate::world::{SECRET, SOON, World};
+use crate::api::{Api, CREDENTIALS, JOBS};
+use crate::world::{SECRET, SOON, TOKEN, World};
 
 /// So that nothing but a notification or a look-up can have brought what a node knows.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
@@ -93,6 +95,84 @@ async fn s3_12_a_forced_deletion_reaches_all_nodes_and_ends_the_jobs() {
     assert_eq!(world.history(ids[1]).await, ["FAILED/CREDENTIALS_DELETED"]);
     assert_eq!(rail.exchanges().len(), 1, "only what was sent before the deletion");
     staying.stop(SOON).await;
+}
+
+/// A rotation through one process reaches the other within a second, long before its cache would be read anew: both
+/// sign with the new secret and token, and Standard Webhooks carries the signatures of both secrets.
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_12_a_rotation_reaches_another_process_within_a_second() {
+    const NEW: &str = "whsec_bmV3IHNlY3JldCBvZiBhIHJvdGF0aW9u";
+    let api = Api::with(|sandbox| sandbox.set("cache.ttl_s", 300)).await;
+    let other = api.sandbox.node().await;
+    let loads = async |http: Http| {
+        let node = http.get("/admin/node").await.unwrap().expect_status(200).json();
+        let listens = node["actors"]["listener"]["connected"] == true;
+        if listens { node["actors"]["cacheKeeper"]["loads"].as_u64().unwrap_or(0) } else { 0 }
+    };
+    eventually(SOON, "both listen and have loaded", || async {
+        loads(api.http()).await > 0 && loads(other.http()).await > 0
+    })
+    .await;
+    let before = (loads(api.http()).await, loads(other.http()).await);
+    let body = json!({ "bearerToken": "sk_new", "signingSecret": NEW });
+    let rotate = format!("{CREDENTIALS}/{}/rotate", api.credentials);
+    let rotated = api.http().post(&rotate, &body).await.unwrap().expect_status(200);
+    eventually(Duration::from_secs(1), "both have loaded again", || async {
+        loads(api.http()).await > before.0 && loads(other.http()).await > before.1
+    })
+    .await;
+    assert!(rotated.json()["rotation"]["overlapUntil"].is_string(), "{}", rotated.text());
+    let rail = FakeRail::start().await;
+    let by_first = api.post(&api.job(&rail, "{}", &json!({}))).await.expect_status(201);
+    api.ended(&by_first).await;
+    // Whoever has delivered this one, the next one is the other's.
+    api.node.kill9();
+    let by_second = other.http().post(JOBS, &api.job(&rail, "{}", &json!({}))).await.unwrap().expect_status(201);
+    let receipts = rail.await_answered(2, SOON).await;
+    assert_eq!(by_second.status, 201);
+    assert_eq!(verify::signature_failures(&receipts, NEW), verify::NONE);
+    for secret in [SECRET, NEW] {
+        assert_eq!(verify::standard_webhook_failures(&receipts, secret), verify::NONE);
+    }
+    assert!(receipts.iter().all(|receipt| receipt.header("Authorization") == Some("Bearer sk_new")));
+}
+
+/// Until `activeFrom` the old secret signs S3's header and the old token goes out; the new one is in effect at that
+/// moment by the database's clock, whatever the caches have.
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_12_a_rotation_takes_effect_at_its_time() {
+    const NEW: &str = "whsec_bmV3IHNlY3JldCBvZiBhIHJvdGF0aW9u";
+    let world = World::new().await;
+    let rail = FakeRail::start().await;
+    let node = node(&world).await;
+    let far = world.one("SELECT clock_timestamp() + interval '1 hour'").await;
+    let secret = |text: &str| Some(zeroize::Zeroizing::new(text.to_owned()));
+    let mut rotation =
+        Rotation { bearer_token: secret("sk_new"), signing_secret: secret(NEW), active_from: Some(far), overlap_s: 60 };
+    rotate(&world.store, &world.keys, world.credentials, &rotation, "ops").await.unwrap().unwrap();
+    node.flush_caches();
+    let before = loads(&node).await;
+    eventually(SOON, "the rotation is loaded", || async { loads(&node).await > before || before > 1 }).await;
+    let early = world.hook(&rail.url(), "{}", |_| {}).await;
+    world.ended(early).await;
+    // The same values with another time: it moves.
+    rotation.active_from = None;
+    rotate(&world.store, &world.keys, world.credentials, &rotation, "ops").await.unwrap().unwrap();
+    let moved = loads(&node).await;
+    node.flush_caches();
+    eventually(SOON, "the new time is loaded", || async { loads(&node).await > moved }).await;
+    let late = world.hook(&rail.url(), "{}", |_| {}).await;
+    world.ended(late).await;
+    let receipts = rail.receipts();
+    let [first, second] = &receipts[..] else { panic!("{} requests", receipts.len()) };
+    for (receipt, secret, token) in [(first, SECRET, TOKEN), (second, NEW, "sk_new")] {
+        assert_eq!(verify::signature_failures(std::slice::from_ref(receipt), secret), verify::NONE);
+        assert_eq!(receipt.header("Authorization"), Some(format!("Bearer {token}").as_str()));
+    }
+    for secret in [SECRET, NEW] {
+        assert_eq!(verify::standard_webhook_failures(&receipts, secret), verify::NONE);
+    }
+    node.stop(SOON).await;
 }
 
 /// A look-up that fails spends nothing and sends nothing: the job waits, and goes out signed when the look-up works.

@@ -6,13 +6,14 @@ use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use railyard_core::CredentialsId;
+use railyard_core::rotation::{OVERLAP_S_DEFAULT, OVERLAP_S_MAX};
 use railyard_core::timestamp::utc_millis;
 use railyard_store::credentials::{
-    self, ALGORITHM, BEARER_TOKEN_BYTES_MAX, CredentialsRow, Deletion, NAME_BYTES_MAX, NewCredentials,
+    self, ALGORITHM, BEARER_TOKEN_BYTES_MAX, CredentialsRow, Deletion, NAME_BYTES_MAX, NewCredentials, Rotation,
     SIGNING_SECRET_BYTES_MAX, Scheme,
 };
 use serde::{Deserialize, Serialize};
-use utoipa::openapi::{RefOr, Schema};
+use utoipa::openapi::{Object, RefOr, Schema};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -22,7 +23,7 @@ use zeroize::Zeroizing;
 use crate::auth::{Caller, Decide, Read};
 use crate::body::JsonBody;
 use crate::fields::Fields;
-use crate::openapi::shape::{Shape, formed, list as list_of, named, word};
+use crate::openapi::shape::{Shape, formed, list as list_of, named, time, whole, word};
 use crate::openapi::{Conflict, words};
 use crate::problem::Problem;
 use crate::query::{Asked, Named};
@@ -31,7 +32,7 @@ use crate::state::ApiState;
 const ROOT: &str = "/api/admin/dispatch/credentials";
 
 pub(crate) fn routes() -> OpenApiRouter<ApiState> {
-    OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(read, delete))
+    OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(read, delete)).routes(routes!(rotate))
 }
 
 /// Credentials without their secrets.
@@ -52,6 +53,19 @@ struct CredentialsView {
     key_id: String,
     created_at: String,
     updated_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rotation: Option<RotationView>,
+}
+
+/// A rotation that is under way.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = CredentialsRotation)]
+struct RotationView {
+    /// From when on the new ones are in effect where there is room for one: the token, and S3's signature.
+    active_from: String,
+    /// Until when Standard Webhooks carries both signatures; then the old ones are wiped.
+    overlap_until: String,
 }
 
 impl CredentialsView {
@@ -65,6 +79,10 @@ impl CredentialsView {
             key_id: row.key_id,
             created_at: utc_millis(row.created_at),
             updated_at: utc_millis(row.updated_at),
+            rotation: row.rotation.map(|(active_from, overlap_until)| RotationView {
+                active_from: utc_millis(active_from),
+                overlap_until: utc_millis(overlap_until),
+            }),
         }
     }
 }
@@ -97,6 +115,14 @@ async fn create(caller: Caller<Decide>, State(state): State<ApiState>, body: Jso
 const SECRET_FORM: &str =
     r"^[^\s\u0000-\u001f\u007f-\u009f]([^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f])?$";
 
+fn bearer_token() -> Object {
+    formed("^[!-~]+$", BEARER_TOKEN_BYTES_MAX)
+}
+
+fn signing_secret() -> Object {
+    formed(SECRET_FORM, SIGNING_SECRET_BYTES_MAX)
+}
+
 /// What to keep: secrets, and which signatures to make with them.
 struct CredentialsBody;
 
@@ -105,8 +131,8 @@ impl ToSchema for CredentialsBody {}
 impl PartialSchema for CredentialsBody {
     fn schema() -> RefOr<Schema> {
         Shape::new("Secrets, and which signatures to make with them.")
-            .required("bearerToken", formed("^[!-~]+$", BEARER_TOKEN_BYTES_MAX))
-            .required("signingSecret", formed(SECRET_FORM, SIGNING_SECRET_BYTES_MAX))
+            .required("bearerToken", bearer_token())
+            .required("signingSecret", signing_secret())
             .optional("name", named(NAME_BYTES_MAX))
             .optional("algorithm", word(&[ALGORITHM], |said| said))
             .optional("schemes", list_of(word(&Scheme::ALL, Scheme::as_str)).min_items(Some(1)).build())
@@ -131,13 +157,8 @@ fn request(body: &[u8]) -> Result<NewCredentials, Problem> {
         }
     }
     let new = NewCredentials { name, bearer_token, signing_secret, schemes };
-    let mut errors = fields.into_errors();
-    for error in new.validate().err().into_iter().flatten() {
-        if !errors.iter().any(|known| known.field == error.field) {
-            errors.push(error);
-        }
-    }
-    if errors.is_empty() { Ok(new) } else { Err(Problem::fields(errors)) }
+    fields.checked(new.validate())?;
+    Ok(new)
 }
 
 /// All credentials, without their secrets.
@@ -196,6 +217,56 @@ async fn delete(
             Err(Problem::conflict(detail))
         }
     }
+}
+
+/// What to replace, and when.
+struct RotateBody;
+
+impl ToSchema for RotateBody {}
+
+impl PartialSchema for RotateBody {
+    fn schema() -> RefOr<Schema> {
+        Shape::new(
+            "A new token, a new secret or both, and when they take effect. The same ones again change the times.",
+        )
+        .optional("bearerToken", bearer_token())
+        .optional("signingSecret", signing_secret())
+        .optional("activeFrom", time())
+        .optional("overlapSeconds", whole(0, OVERLAP_S_MAX))
+        .into()
+    }
+}
+
+/// Replace the token, the secret or both, without an instant at which a receiver refuses us.
+#[utoipa::path(post, path = "/api/admin/dispatch/credentials/{id}/rotate", tag = "credentials",
+    operation_id = "rotateCredentials", params(("id" = Uuid, Path, description = "Their id")),
+    request_body = RotateBody,
+    responses((status = 200, description = "All nodes know within a moment", body = CredentialsView), Conflict))]
+async fn rotate(
+    caller: Caller<Decide>,
+    State(state): State<ApiState>,
+    Named(id): Named,
+    body: JsonBody,
+) -> Result<Json<CredentialsView>, Problem> {
+    let rotation = rotation(&body.bytes)?;
+    drop(body);
+    let id = credentials_id(&id)?;
+    let row = credentials::rotate(state.store(), &state.inner.keys, id, &rotation, &caller.name).await?;
+    let row = row.ok_or_else(unknown)?;
+    state.inner.node.flush_caches();
+    Ok(Json(CredentialsView::of(row)))
+}
+
+fn rotation(body: &[u8]) -> Result<Rotation, Problem> {
+    let mut fields = Fields::parse(body)?;
+    let rotation = Rotation {
+        bearer_token: fields.text("bearerToken").map(Zeroizing::new),
+        signing_secret: fields.text("signingSecret").map(Zeroizing::new),
+        active_from: fields.time("activeFrom"),
+        overlap_s: fields.whole("overlapSeconds").unwrap_or(OVERLAP_S_DEFAULT),
+    };
+    fields.checked(rotation.validate())?;
+    Ok(rotation)
 }
 
 fn unknown() -> Problem {

@@ -146,6 +146,20 @@ impl<'a> Fields<'a> {
         self.errors
     }
 
+    /// The end of the reading, and what else was found wrong. A field that could not be read is not wrong twice.
+    ///
+    /// # Errors
+    /// 400 with everything that is wrong.
+    pub(crate) fn checked(self, found: Result<(), Vec<FieldError>>) -> Result<(), Problem> {
+        let mut errors = self.into_errors();
+        for error in found.err().into_iter().flatten() {
+            if !errors.iter().any(|known| known.field == error.field) {
+                errors.push(error);
+            }
+        }
+        if errors.is_empty() { Ok(()) } else { Err(Problem::fields(errors)) }
+    }
+
     /// The end of the reading.
     ///
     /// # Errors

@@ -107,6 +107,8 @@ impl BareCalls {
             failures: 0,
             max_attempts: self.job.max_attempts,
             mode: self.job.mode,
+            source: self.job.source.clone(),
+            kind: self.job.kind.clone(),
             rail_type: self.job.rail_type.clone(),
             endpoint: self.job.endpoint().unwrap_or_default(),
             target_url: self.job.target_url.clone(),

@@ -22,6 +22,7 @@ pub mod partition;
 pub mod payment;
 pub mod rail;
 pub mod retry_after;
+pub mod rotation;
 pub mod settlement;
 pub mod signing;
 #[cfg(test)]

@@ -33,6 +33,10 @@ pub struct Message {
     pub max_attempts: u32,
     /// What a failure means for the group.
     pub mode: Mode,
+    /// Which service it comes from.
+    pub source: String,
+    /// What it is.
+    pub kind: String,
     /// The rail's name.
     pub rail_type: String,
     /// The target's origin: key of caps and breakers.

@@ -28,6 +28,8 @@ pub(crate) fn message() -> Message {
         failures: 0,
         max_attempts: 3,
         mode: Mode::BlockOnError,
+        source: "orders".to_owned(),
+        kind: "order.created".to_owned(),
         rail_type: "webhook".to_owned(),
         endpoint: "http://receiver".to_owned(),
         target_url: "http://receiver/hook".to_owned(),

@@ -1,6 +1,10 @@
 //! What a node counts. Names are those of the sources and of interfaces.md; config/metrics.md lists them all.
 
+mod ended;
+
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+
+pub(crate) use ended::{End, EndedJobs};
 
 /// The node's metrics. Cheap to clone.
 #[derive(Clone)]
@@ -9,6 +13,7 @@ pub(crate) struct Metrics {
     pub(crate) claim_batches: IntCounter,
     pub(crate) dispatch_latency_ms: HistogramVec,
     pub(crate) attempts: IntCounterVec,
+    pub(crate) ended_jobs: EndedJobs,
     pub(crate) reaper_requeues: IntCounter,
     pub(crate) calls_in_flight: IntGauge,
     pub(crate) lanes_busy: IntGauge,
@@ -40,6 +45,7 @@ impl Metrics {
             claim_batches: counter("claim_batches_total", "transactions that began at least one message")?,
             dispatch_latency_ms: HistogramVec::new(latency, &["rail"])?,
             attempts: counters("attempts_total", "attempts by the state they ended in", "state")?,
+            ended_jobs: EndedJobs::new()?,
             reaper_requeues: counter("reaper_requeues_total", "in-flight rows healed: outcome unknown")?,
             calls_in_flight: gauge("railyard_calls_in_flight", "calls that are running")?,
             lanes_busy: gauge("railyard_lanes_busy", "lanes with work in memory")?,
@@ -102,6 +108,7 @@ impl Metrics {
         for one in [&self.attempts, &self.late_results, &self.database_errors, &self.actor_restarts] {
             registry.register(Box::new(one.clone()))?;
         }
+        registry.register(Box::new(self.ended_jobs.ended.clone()))?;
         registry.register(Box::new(self.dispatch_latency_ms.clone()))?;
         registry.register(Box::new(self.settle_batch.clone()))?;
         // Every state is there from the first scrape on: a rate needs its zero.

@@ -26,19 +26,21 @@ impl Default for Schemes {
 pub struct SigningSecrets {
     /// Signs until `next` takes over.
     pub current: Zeroizing<String>,
-    /// What it is being replaced with.
-    pub next: Option<NextSecret>,
+    /// What a rotation brings.
+    pub next: Option<NextSecrets>,
 }
 
-/// The later secret of a rotation.
+/// What a rotation brings, a new token, a new secret or both; the other one stays.
 #[derive(Clone)]
-pub struct NextSecret {
-    /// The secret.
-    pub secret: Zeroizing<String>,
-    /// From when on S3's header, which has room for one signature, is signed with it.
+pub struct NextSecrets {
+    /// The new token.
+    pub bearer_token: Option<Zeroizing<String>>,
+    /// The new secret.
+    pub signing_secret: Option<Zeroizing<String>>,
+    /// From when on they are in effect where there is room for one: the token, and S3's signature.
     pub active_from: Timestamp,
-    /// Until when Standard Webhooks carries the old one as well; for ever if it is not given.
-    pub overlap_until: Option<Timestamp>,
+    /// Until when Standard Webhooks carries the old secret's signature as well.
+    pub overlap_until: Timestamp,
 }
 
 /// Why a set of credentials is none.
@@ -73,10 +75,12 @@ impl Credentials {
         secrets: SigningSecrets,
         schemes: Schemes,
     ) -> Result<Self, CredentialsError> {
-        if bearer_token.as_ref().is_some_and(|token| !value_is_valid(token)) {
+        let next = secrets.next.as_ref();
+        let (next_token, next) =
+            (next.and_then(|next| next.bearer_token.as_ref()), next.and_then(|next| next.signing_secret.as_ref()));
+        if bearer_token.iter().chain(next_token).any(|token| !value_is_valid(token)) {
             return Err(CredentialsError::BearerToken);
         }
-        let next = secrets.next.as_ref().map(|next| &next.secret);
         for secret in std::iter::once(&secrets.current).chain(next) {
             if secret.is_empty() {
                 return Err(CredentialsError::EmptySecret);
@@ -98,15 +102,21 @@ impl Credentials {
         Self::new(None, secrets, Schemes::default())
     }
 
-    /// Goes out as `Authorization: Bearer …`.
-    pub(crate) fn bearer_token(&self) -> Option<&str> {
-        self.bearer_token.as_ref().map(|token| token.as_str())
+    /// Goes out as `Authorization: Bearer …` in an attempt that starts at `at`.
+    pub(crate) fn bearer_token(&self, at: Timestamp) -> Option<&str> {
+        let next = self.in_effect(at).and_then(|next| next.bearer_token.as_ref());
+        next.or(self.bearer_token.as_ref()).map(|token| token.as_str())
+    }
+
+    /// What a rotation has brought, once it is in effect.
+    fn in_effect(&self, at: Timestamp) -> Option<&NextSecrets> {
+        self.secrets.next.as_ref().filter(|next| next.active_from <= at)
     }
 
     /// Overwrites the token and the secrets with asterisks: receivers that answer with what they were sent must not
     /// bring them into the record. A secret that is cut off at the end is overwritten as well.
     pub(crate) fn redact(&self, text: &mut [u8]) {
-        let next = self.secrets.next.as_ref().map(|next| &next.secret);
+        let next = self.secrets.next.iter().flat_map(|next| next.bearer_token.iter().chain(&next.signing_secret));
         for secret in self.bearer_token.iter().chain([&self.secrets.current]).chain(next) {
             redact(text, secret.as_bytes());
         }
@@ -114,10 +124,8 @@ impl Credentials {
 
     /// S3's headers for an attempt that starts at `at`, if the scheme is on.
     pub(crate) fn flowcatalyst(&self, at: Timestamp, body: &[u8]) -> Option<flowcatalyst::Signed> {
-        let secret = match &self.secrets.next {
-            Some(next) if next.active_from <= at => &next.secret,
-            Some(_) | None => &self.secrets.current,
-        };
+        let next = self.in_effect(at).and_then(|next| next.signing_secret.as_ref());
+        let secret = next.unwrap_or(&self.secrets.current);
         self.schemes.flowcatalyst.then(|| flowcatalyst::sign(secret.as_bytes(), at, body))
     }
 
@@ -127,11 +135,11 @@ impl Credentials {
         if !self.schemes.standard {
             return None;
         }
-        let next = self.secrets.next.as_ref();
-        let only_next = next.is_some_and(|next| next.overlap_until.is_some_and(|until| until <= at));
+        let next = self.secrets.next.as_ref().filter(|next| next.signing_secret.is_some());
+        let only_next = next.is_some_and(|next| next.overlap_until <= at);
         let current = (!only_next).then_some(&self.secrets.current);
         let keys: Vec<Zeroizing<Vec<u8>>> = next
-            .map(|next| &next.secret)
+            .and_then(|next| next.signing_secret.as_ref())
             .into_iter()
             .chain(current)
             .filter_map(|secret| standard::key_of(secret).map(Zeroizing::new))
@@ -165,9 +173,9 @@ impl std::fmt::Debug for SigningSecrets {
     }
 }
 
-impl std::fmt::Debug for NextSecret {
+impl std::fmt::Debug for NextSecrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NextSecret").field("active_from", &self.active_from).finish_non_exhaustive()
+        f.debug_struct("NextSecrets").field("active_from", &self.active_from).finish_non_exhaustive()
     }
 }
 
@@ -191,9 +199,14 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn rotating(overlap_until: Option<Timestamp>) -> Credentials {
-        let next =
-            NextSecret { secret: Zeroizing::new("bmV3IHNlY3JldA==".to_owned()), active_from: at(100), overlap_until };
+    fn next(token: Option<&str>, secret: Option<&str>) -> NextSecrets {
+        let [bearer_token, signing_secret] =
+            [token, secret].map(|text| text.map(|text| Zeroizing::new(text.to_owned())));
+        NextSecrets { bearer_token, signing_secret, active_from: at(100), overlap_until: at(200) }
+    }
+
+    fn rotating() -> Credentials {
+        let next = next(None, Some("bmV3IHNlY3JldA=="));
         let secrets = SigningSecrets { current: Zeroizing::new(BASE64.to_owned()), next: Some(next) };
         Credentials::new(None, secrets, Schemes::default()).unwrap()
     }
@@ -215,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_rotation_switches_one_scheme_and_doubles_the_other() {
-        let credentials = rotating(Some(at(200)));
+        let credentials = rotating();
         let old = Credentials::with_secret(BASE64).unwrap();
         let new = Credentials::with_secret("bmV3IHNlY3JldA==").unwrap();
         for (second, signer) in [(99, &old), (100, &new), (300, &new)] {
@@ -228,12 +241,19 @@ mod tests {
         assert_eq!(credentials.standard("id", at(50), b"x").unwrap(), both(50));
         assert_eq!(credentials.standard("id", at(199), b"x").unwrap(), both(199));
         assert_eq!(credentials.standard("id", at(200), b"x"), new.standard("id", at(200), b"x"));
-        assert_eq!(rotating(None).standard("id", at(900), b"x").unwrap(), both(900));
+        let mut only_token = Credentials::with_secret(BASE64).unwrap();
+        only_token.bearer_token = Some(Zeroizing::new("old".to_owned()));
+        only_token.secrets.next = Some(next(Some("new"), None));
+        assert_eq!([99, 100, 300].map(|second| only_token.bearer_token(at(second)).unwrap()), ["old", "new", "new"]);
+        for second in [50, 150, 300] {
+            assert_eq!(only_token.standard("id", at(second), b"x"), old.standard("id", at(second), b"x"));
+            assert_eq!(only_token.flowcatalyst(at(second), b"x"), old.flowcatalyst(at(second), b"x"));
+        }
     }
 
     #[test]
     fn s3_44_an_echo_is_overwritten_in_its_length() {
-        let mut credentials = rotating(None);
+        let mut credentials = rotating();
         credentials.bearer_token = Some(Zeroizing::new("sk_live_4242".to_owned()));
         let redacted = |text: &str| {
             let mut bytes = text.as_bytes().to_vec();
@@ -254,7 +274,7 @@ mod tests {
 
     #[test]
     fn s3_44_debug_shows_no_secret() {
-        let mut credentials = rotating(None);
+        let mut credentials = rotating();
         credentials.bearer_token = Some(Zeroizing::new("sk_live".to_owned()));
         let text = format!("{credentials:?}");
         for secret in ["sk_live", BASE64, "bmV3IHNlY3JldA=="] {

@@ -29,7 +29,7 @@ mod resolver;
 mod tls;
 
 pub use client::{Call, Called, Client, ClientError};
-pub use credentials::{Credentials, CredentialsError, Schemes, SigningSecrets};
+pub use credentials::{Credentials, CredentialsError, NextSecrets, Schemes, SigningSecrets};
 pub use endpoints::{Endpoints, Look, Place, Refused};
 pub use gate::MayWrite;
 pub use options::{ConfigError, HttpOptions, RailOptions};

@@ -56,7 +56,7 @@ pub fn headers_of(message: &Message, credentials: &Credentials, now: Timestamp) 
         // The connection leaves it out then, and some receivers answer 411.
         built.put(CONTENT_LENGTH.as_str(), "0", false)?;
     }
-    if let Some(token) = credentials.bearer_token() {
+    if let Some(token) = credentials.bearer_token(now) {
         built.put(AUTHORIZATION.as_str(), &format!("Bearer {token}"), true)?;
     }
     let body = &message.payload;

@@ -114,9 +114,16 @@ CREATE TABLE dispatch_credentials (
   schemes        text[] NOT NULL,
   key_id         text NOT NULL,
   sealed         bytea NOT NULL,
+  active_from    timestamptz,
+  overlap_until  timestamptz,
   created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
   updated_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
-  deleted_at     timestamptz
+  deleted_at     timestamptz,
+  CHECK (num_nulls(active_from, overlap_until) IN (0, 2)),
+  CHECK (overlap_until >= active_from)
 );
 COMMENT ON COLUMN dispatch_credentials.sealed IS
-  'bearer token and signing secret, AES-256-GCM under key_id, the row''s id as associated data; empty once deleted';
+  'bearer token and signing secret, during a rotation what replaces them, AES-256-GCM under key_id, the row''s id as associated data; empty once deleted';
+COMMENT ON COLUMN dispatch_credentials.overlap_until IS
+  'a rotation: what replaces the token or the secret is in effect from active_from on; what it replaces is wiped after this';
+CREATE INDEX idx_dispatch_credentials_rotating ON dispatch_credentials (overlap_until) WHERE overlap_until IS NOT NULL;

@@ -4,10 +4,12 @@
 //! A deleted set leaves its row behind, emptied: jobs that still name it end in ERROR with that reason instead of
 //! waiting for a look-up that never succeeds. Every change tells all nodes (`railyard_cache`) in its own transaction.
 
+mod rotate;
 mod secrets;
 mod usage;
 
-pub use secrets::{Looked, Scheme, Secrets, load, load_all};
+pub use rotate::{Rotation, rotate, wipe_retired};
+pub use secrets::{Looked, NextSecrets, Scheme, Secrets, load, load_all};
 pub use usage::Usage;
 
 use jiff::Timestamp;
@@ -26,6 +28,7 @@ use crate::error::StoreError;
 use crate::listen::CACHE_CHANNEL;
 use crate::row::words;
 use crate::transaction::{begin, end};
+use secrets::Packed;
 
 /// The one algorithm there is.
 pub const ALGORITHM: &str = "HMAC_SHA256";
@@ -38,7 +41,9 @@ pub const SIGNING_SECRET_BYTES_MAX: usize = 1024;
 /// Bytes of a name.
 pub const NAME_BYTES_MAX: usize = 200;
 
-const COLUMNS: &str = "credentials_id, name, algorithm, schemes, key_id, created_at, updated_at";
+const COLUMNS: &str = "credentials_id, name, algorithm, schemes, key_id, created_at, updated_at, \
+    CASE WHEN overlap_until > clock_timestamp() THEN active_from END AS active_from, \
+    CASE WHEN overlap_until > clock_timestamp() THEN overlap_until END AS overlap_until";
 
 /// Why credentials could not be stored or read.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +91,8 @@ pub struct CredentialsRow {
     pub created_at: Timestamp,
     /// When it was last changed.
     pub updated_at: Timestamp,
+    /// While a rotation is under way: when it takes effect, and when its overlap ends.
+    pub rotation: Option<(Timestamp, Timestamp)>,
 }
 
 /// What became of a deletion.
@@ -114,22 +121,14 @@ impl NewCredentials {
         {
             add("name", "is blank, has a NUL character or is longer than 200 bytes");
         }
-        // What the tail of a copied line brings along would make every signature wrong, at the receiver.
-        let token = &self.bearer_token;
-        if token.is_empty() || token.len() > BEARER_TOKEN_BYTES_MAX || !token.bytes().all(|b| b.is_ascii_graphic()) {
-            add("bearerToken", "is not 1 to 4096 printable ASCII characters without spaces");
-        }
         let secret = &self.signing_secret;
-        if secret.trim().is_empty() || secret.len() > SIGNING_SECRET_BYTES_MAX {
-            add("signingSecret", "is blank or longer than 1024 bytes");
-        } else if secret.trim().len() != secret.len() || secret.chars().any(char::is_control) {
-            add("signingSecret", "has white space around it or a control character");
-        }
         if self.schemes.is_empty() {
             add("schemes", "names none: nothing is sent unsigned");
         } else if self.schemes == [Scheme::Standard] && standard::key_of(secret).is_none() {
             add("schemes", "leaves no signature: the secret is not base64, which standard-webhooks needs");
         }
+        let secrets = check_token(&self.bearer_token).into_iter().chain(check_secret(&self.signing_secret));
+        found.splice(0..0, secrets);
         if found.is_empty() { Ok(()) } else { Err(found) }
     }
 
@@ -143,6 +142,26 @@ impl NewCredentials {
     }
 }
 
+/// What the tail of a copied line brings along would make every call refused, at the receiver.
+fn check_token(token: &str) -> Option<FieldError> {
+    let good =
+        !token.is_empty() && token.len() <= BEARER_TOKEN_BYTES_MAX && token.bytes().all(|b| b.is_ascii_graphic());
+    let detail = "is not 1 to 4096 printable ASCII characters without spaces";
+    (!good).then(|| FieldError { field: "bearerToken".to_owned(), detail: detail.to_owned() })
+}
+
+/// As [`check_token`]: every signature would be wrong.
+fn check_secret(secret: &str) -> Option<FieldError> {
+    let detail = if secret.trim().is_empty() || secret.len() > SIGNING_SECRET_BYTES_MAX {
+        "is blank or longer than 1024 bytes"
+    } else if secret.trim().len() != secret.len() || secret.chars().any(char::is_control) {
+        "has white space around it or a control character"
+    } else {
+        return None;
+    };
+    Some(FieldError { field: "signingSecret".to_owned(), detail: detail.to_owned() })
+}
+
 /// Seals and stores a set. The answer's `schemes` lacks Standard Webhooks where the secret does not allow it.
 ///
 /// # Errors
@@ -154,7 +173,12 @@ pub async fn create(
     actor: &str,
 ) -> Result<CredentialsRow, CredentialsError> {
     let id = Uuid::now_v7();
-    let sealed = keys.seal(id, &secrets::pack(new))?;
+    let packed = Packed {
+        bearer_token: new.bearer_token.to_string(),
+        signing_secret: new.signing_secret.to_string(),
+        next: None,
+    };
+    let sealed = keys.seal(id, &packed.bytes())?;
     let conn = begin(store, "").await?;
     let result = insert(&conn, id, &sealed.key_id, &sealed.bytes, new, actor).await;
     Ok(end(conn, result).await?)
@@ -231,8 +255,8 @@ async fn delete_in(conn: &Conn, id: CredentialsId, force: bool, actor: &str) -> 
     if used.is_used() && !force {
         return Ok(Deletion::InUse(used));
     }
-    let empty = "UPDATE dispatch_credentials SET sealed = '', deleted_at = clock_timestamp(), \
-                 updated_at = clock_timestamp() WHERE credentials_id = $1";
+    let empty = "UPDATE dispatch_credentials SET sealed = '', active_from = NULL, overlap_until = NULL, \
+                 deleted_at = clock_timestamp(), updated_at = clock_timestamp() WHERE credentials_id = $1";
     conn.execute(empty, &[&id.0]).await?;
     let detail = Some(json!({ "credentialsId": id, "name": name, "force": force, "openWork": used.open_work }));
     audit::append(conn, &Entry { detail, ..Entry::new("credentials.delete", actor) }).await?;
@@ -246,6 +270,7 @@ async fn tell_nodes(conn: &Conn) -> Result<(), StoreError> {
 }
 
 fn row(row: &Row) -> Result<CredentialsRow, StoreError> {
+    let times: (Option<Timestamp>, Option<Timestamp>) = (row.try_get("active_from")?, row.try_get("overlap_until")?);
     Ok(CredentialsRow {
         credentials_id: CredentialsId(row.try_get("credentials_id")?),
         name: row.try_get("name")?,
@@ -254,6 +279,7 @@ fn row(row: &Row) -> Result<CredentialsRow, StoreError> {
         key_id: row.try_get("key_id")?,
         created_at: row.try_get("created_at")?,
         updated_at: row.try_get("updated_at")?,
+        rotation: times.0.zip(times.1),
     })
 }
 

@@ -11,7 +11,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use client::ApiArgs;
-pub(crate) use credentials::{CreateCredentials, Credentials, DeleteCredentials, ListCredentials, SchemeName};
+pub(crate) use credentials::{
+    CreateCredentials, Credentials, DeleteCredentials, ListCredentials, RotateCredentials, SchemeName,
+};
 pub(crate) use groups::{Decide, GetGroup, Groups, KindName, ListGroups, ReleaseGroup, SkipGroup, ViewName};
 pub(crate) use jobs::{CreateJobs, GetJob, JobFields, Jobs, ModeName};
 pub(crate) use signatures::{Listen, Verify};

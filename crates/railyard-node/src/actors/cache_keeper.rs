@@ -11,7 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use railyard_core::CredentialsId;
-use railyard_rail::{Credentials, Schemes, SigningSecrets};
+use railyard_rail::{Credentials, NextSecrets, Schemes, SigningSecrets};
 use railyard_store::credentials::{Looked, Scheme, Secrets, load, load_all};
 use serde::Serialize;
 
@@ -165,7 +165,13 @@ fn usable(secrets: Secrets) -> Credential {
         flowcatalyst: secrets.schemes.contains(&Scheme::Flowcatalyst),
         standard: secrets.schemes.contains(&Scheme::Standard),
     };
-    let signing = SigningSecrets { current: secrets.signing_secret, next: None };
+    let next = secrets.next.map(|next| NextSecrets {
+        bearer_token: next.bearer_token,
+        signing_secret: next.signing_secret,
+        active_from: next.active_from,
+        overlap_until: next.overlap_until,
+    });
+    let signing = SigningSecrets { current: secrets.signing_secret, next };
     match Credentials::new(Some(secrets.bearer_token), signing, schemes) {
         Ok(credentials) => Credential::Good(Arc::new(credentials)),
         Err(error) => Credential::Unavailable(error.to_string()),

@@ -28,6 +28,7 @@ use super::settler::{self, BeginAnswer, Begun, SettleAnswer};
 use crate::attempts::Guard;
 use crate::call_slots::CallSlot;
 use crate::context::Context;
+use crate::metrics::End;
 
 /// How often a group may ask for a place again before others take its room in memory.
 const ROUNDS_MAX: u32 = 8;
@@ -65,6 +66,8 @@ struct Work {
     begun: Option<(NodeId, Duration)>,
     outcome_at: Duration,
     epoch: railyard_core::Epoch,
+    /// The job ends with this attempt, once that is written.
+    end: Option<End>,
 }
 
 impl Actor for GroupActor {
@@ -102,6 +105,7 @@ impl State {
             begun: None,
             outcome_at: Duration::ZERO,
             epoch,
+            end: None,
         };
         let mut event = Event::Hinted;
         loop {
@@ -218,6 +222,12 @@ impl State {
     /// A plain success moves the probe; anything else forgets it.
     fn remember(&self, work: &mut Work, message: &Message, settlement: &Settlement) {
         work.epoch = message.epoch;
+        work.end = match settlement.next {
+            Next::End { status, .. } => {
+                Some(End { source: message.source.clone(), kind: message.kind.clone(), status })
+            }
+            Next::Again { .. } => None,
+        };
         let Lane::Group(group) = &self.lane else { return };
         match (settlement.next, message.sequence_id) {
             (Next::End { status: EndStatus::Completed, .. }, Some(sequence)) => work.hint.probe = sequence.next(),
@@ -251,6 +261,9 @@ impl State {
         }
         if let Settled::Applied { .. } = settled {
             self.context.metrics.attempts.with_label_values(&[state.as_str()]).inc();
+            if let Some(end) = work.end.take() {
+                self.context.metrics.ended_jobs.count(end);
+            }
         }
         self.keep_probe(work, &settled);
         match (next, guard) {

@@ -1,4 +1,4 @@
-//! Maintenance: days ahead, days gone, and the sweep that should find nothing.
+//! Maintenance: days ahead, days gone, secrets whose rotation is over, and the sweep that should find nothing.
 //!
 //! Owns nothing. If it dies, the next one starts over; every node does the same work, and the database lets one at a
 //! time through.
@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
-use railyard_store::StoreError;
+use railyard_store::{StoreError, credentials};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -33,6 +33,7 @@ pub(crate) struct Observed {
     partitions_missing: i32,
     partitions_dropped: u64,
     repairs: u64,
+    secrets_wiped: u64,
     failures: u64,
 }
 
@@ -73,7 +74,7 @@ impl Actor for Maintenance {
 impl State {
     /// Each step by itself: one that keeps failing keeps none of the others from being done.
     async fn round(&mut self) {
-        for outcome in [self.days().await, self.sweep().await, self.look_at_snapshots().await] {
+        for outcome in [self.days().await, self.secrets().await, self.sweep().await, self.look_at_snapshots().await] {
             if let Err(error) = outcome {
                 self.seen.failures += 1;
                 self.context.trouble("maintenance", &error);
@@ -92,6 +93,16 @@ impl State {
         }
         self.seen.partitions_dropped += u64::try_from(dropped.len()).unwrap_or(0);
         self.days_at = Some(Instant::now());
+        Ok(())
+    }
+
+    /// At every tick: what was replaced leaves the database within half a minute of its overlap.
+    async fn secrets(&mut self) -> Result<(), StoreError> {
+        let wiped = credentials::wipe_retired(&self.context.store, &self.context.keys).await?;
+        if wiped > 0 {
+            tracing::info!(wiped, "secrets whose rotation is over were wiped");
+        }
+        self.seen.secrets_wiped += u64::try_from(wiped).unwrap_or(0);
         Ok(())
     }
 

@@ -37,6 +37,8 @@ pub(crate) fn message(target_url: &str) -> Message {
         failures: 0,
         max_attempts: 3,
         mode: Mode::NextOnError,
+        source: "orders".to_owned(),
+        kind: "order.created".to_owned(),
         rail_type: "webhook".to_owned(),
         endpoint: String::new(),
         target_url: target_url.to_owned(),

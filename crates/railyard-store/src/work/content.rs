@@ -20,7 +20,7 @@ use crate::error::StoreError;
 
 /// What is in flight, if it is no older than $2.
 pub(crate) const RECENT_CONTENT: &str = "
-SELECT j.outbox_id, j.participant_id, j.target_url, j.headers, j.payload, j.payload_content_type, j.credentials_id,
+SELECT j.outbox_id, j.source, j.type, j.participant_id, j.target_url, j.headers, j.payload, j.payload_content_type, j.credentials_id,
   j.retry_strategy, j.rail_key, j.expires_at, j.traceparent
 FROM in_flight f
 CROSS JOIN LATERAL (
@@ -28,7 +28,7 @@ CROSS JOIN LATERAL (
 WHERE f.attempt_id = ANY ($1)";
 
 pub(crate) const CONTENT: &str = "
-SELECT j.outbox_id, j.participant_id, j.target_url, j.headers, j.payload, j.payload_content_type, j.credentials_id,
+SELECT j.outbox_id, j.source, j.type, j.participant_id, j.target_url, j.headers, j.payload, j.payload_content_type, j.credentials_id,
   j.retry_strategy, j.rail_key, j.expires_at, j.traceparent
 FROM unnest($1::uuid[]) AS g(outbox_id)
 CROSS JOIN LATERAL (
@@ -92,6 +92,8 @@ fn message(claim: Claim, row: &Row) -> Result<Message, StoreError> {
         failures: claim.failures,
         max_attempts: claim.max_attempts,
         mode: claim.mode,
+        source: row.try_get("source")?,
+        kind: row.try_get("type")?,
         rail_type: claim.rail_type,
         endpoint: claim.endpoint,
         target_url: row.try_get("target_url")?,

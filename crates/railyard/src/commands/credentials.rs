@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::cli::{CreateCredentials, Credentials, DeleteCredentials, ListCredentials, SchemeName};
+use crate::cli::{CreateCredentials, Credentials, DeleteCredentials, ListCredentials, RotateCredentials, SchemeName};
 use crate::client::{Client, segment};
 use crate::{files, output};
 
@@ -19,6 +19,7 @@ pub(crate) async fn run(verb: &Credentials) -> anyhow::Result<ExitCode> {
     match verb {
         Credentials::Create(args) => create(args).await?,
         Credentials::List(args) => list(args).await?,
+        Credentials::Rotate(args) => rotate(args).await?,
         Credentials::Delete(args) => delete(args).await?,
     }
     Ok(ExitCode::SUCCESS)
@@ -55,8 +56,34 @@ async fn list(args: &ListCredentials) -> anyhow::Result<()> {
     if args.json {
         return output::json(&answer.body);
     }
-    let columns = [("id", "id"), ("name", "name"), ("schemes", "schemes"), ("key", "keyId"), ("created", "createdAt")];
+    let columns = [
+        ("id", "id"),
+        ("name", "name"),
+        ("schemes", "schemes"),
+        ("key", "keyId"),
+        ("created", "createdAt"),
+        ("rotates", "rotation.activeFrom"),
+    ];
     output::rows(output::items(&answer.body, "credentials"), &columns);
+    Ok(())
+}
+
+async fn rotate(args: &RotateCredentials) -> anyhow::Result<()> {
+    let token = files::secret_of(args.bearer_token.as_ref(), args.bearer_token_file.as_deref())?;
+    let secret = files::secret_of(args.signing_secret.as_ref(), args.signing_secret_file.as_deref())?;
+    // What is null stays as it is.
+    let body = json!({
+        "bearerToken": token.as_deref(), "signingSecret": secret.as_deref(),
+        "activeFrom": args.active_from, "overlapSeconds": args.overlap_seconds,
+    });
+    let path = format!("{PATH}/{}/rotate", segment(&args.id));
+    let answer = Client::new(&args.api)?.call(Method::POST, &path, Some(serde_json::to_vec(&body)?)).await?;
+    if args.json {
+        return output::json(&answer.body);
+    }
+    let rotation = &answer.body["rotation"];
+    let (from, until) = (output::text(&rotation["activeFrom"]), output::text(&rotation["overlapUntil"]));
+    println!("{}: in effect from {from}, both signatures until {until}", args.id);
     Ok(())
 }
 
