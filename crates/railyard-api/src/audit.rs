@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 
 use crate::auth::{Caller, Read};
 use crate::problem::Problem;
-use crate::query::{Asked, Size};
+use crate::query::{Asked, Cursor, Size};
 use crate::state::ApiState;
 
 /// Entries of a page that names no size.
@@ -78,8 +78,8 @@ struct ListQuery {
     #[param(schema_with = Size::schema)]
     size: Option<Size>,
     /// `nextCursor` of the page before.
-    #[param(minimum = 1)]
-    cursor: Option<i64>,
+    #[param(schema_with = Cursor::schema)]
+    cursor: Option<Cursor>,
 }
 
 /// Who decided what, and why.
@@ -95,7 +95,7 @@ async fn list(
     }
     let size = Size::of(asked.size, SIZE_DEFAULT, audit::LIST_MAX);
     let group = asked.group_id.map(ParticipantId::new);
-    let rows = audit::list(state.store(), group.as_ref(), asked.cursor, size).await?;
+    let rows = audit::list(state.store(), group.as_ref(), asked.cursor.map(|cursor| cursor.0), size).await?;
     let full = i64::try_from(rows.len()).is_ok_and(|count| count == size);
     let next_cursor = if full { rows.last().map(|row| row.audit_id.to_string()) } else { None };
     Ok(Json(ListView { items: rows.into_iter().map(EntryView::from).collect(), next_cursor }))

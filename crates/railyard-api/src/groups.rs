@@ -86,7 +86,10 @@ async fn list(
         ViewName::Oldest => (View::Oldest, false),
     };
     let size = Size::of(asked.size, SIZE_DEFAULT, holds::LIST_MAX);
-    let after = asked.cursor.map(|name| group_name(&name)).transpose()?;
+    if asked.cursor.as_ref().is_some_and(|name| name.is_empty() || name.contains('\0')) {
+        return Err(Problem::field("cursor", "is empty or has a NUL character"));
+    }
+    let after = asked.cursor.map(ParticipantId::new);
     let rows = holds::list(state.store(), view, after.as_ref(), size).await?;
     let full = i64::try_from(rows.len()).is_ok_and(|count| count == size);
     let next_cursor = if pages && full { rows.last().map(|row| row.group.clone()) } else { None };

@@ -66,6 +66,24 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
+/// `nextCursor` of the page before, where that is a number: a whole one, however many digits it has.
+#[derive(Clone, Copy)]
+pub(crate) struct Cursor(pub(crate) i64);
+
+impl Cursor {
+    /// As a parameter.
+    pub(crate) fn schema() -> Object {
+        ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).build()
+    }
+}
+
+impl<'de> Deserialize<'de> for Cursor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        whole(&text).map(Self).ok_or_else(|| D::Error::custom("is not a whole number"))
+    }
+}
+
 /// A whole number in digits; what is too large for the type is as large as the type can be.
 pub(crate) fn whole(text: &str) -> Option<i64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

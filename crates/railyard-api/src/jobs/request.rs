@@ -17,7 +17,9 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::fields::Fields;
-use crate::openapi::shape::{Shape, any_text, anything, formed, map, named, of_format, text, time, uuid, whole, word};
+use crate::openapi::shape::{
+    Shape, any_text, anything, filled, formed, map, named, of_format, text, time, uuid, whole, word,
+};
 use crate::problem::Problem;
 use crate::state::ApiState;
 
@@ -48,7 +50,7 @@ impl PartialSchema for JobBody {
             .optional("payloadContentType", of_format("media-type", CONTENT_TYPE_BYTES_MAX))
             .optional("credentialsId", uuid())
             .optional("serviceAccountId", uuid())
-            .optional("externalId", text(EXTERNAL_ID_CHARS_MAX))
+            .optional("externalId", filled(EXTERNAL_ID_CHARS_MAX))
             .optional("groupId", formed(GROUP_FORM, GROUP_BYTES_MAX))
             .optional("mode", word(&Mode::ALL, Mode::as_str))
             .optional("railType", formed(NAME_FORM, RAIL_NAME_BYTES_MAX))

@@ -62,6 +62,11 @@ pub(crate) fn text(chars_max: usize) -> Object {
     string().max_length(Some(chars_max)).pattern(Some(r"^[^\u0000]*$")).build()
 }
 
+/// Text without NUL, of at least one character.
+pub(crate) fn filled(chars_max: usize) -> Object {
+    string().min_length(Some(1)).max_length(Some(chars_max)).pattern(Some(r"^[^\u0000]*$")).build()
+}
+
 /// Text that says something.
 pub(crate) fn named(chars_max: usize) -> Object {
     string().min_length(Some(1)).max_length(Some(chars_max)).pattern(Some(r"^[^\u0000]*[^\u0000\s][^\u0000]*$")).build()
