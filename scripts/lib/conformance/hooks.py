@@ -131,6 +131,8 @@ ADAPT = {
     "getJobAlias": path_id(WORLD.make_job),
     "listAttempts": path_id(WORLD.make_job),
     "listAttemptsAlias": path_id(WORLD.make_job),
+    "cancelJob": path_id(WORLD.make_waiting_job, 0.8),
+    "cancelJobAlias": path_id(WORLD.make_waiting_job, 0.8),
     "createCredentials": credentials,
     "getCredentials": path_id(WORLD.make_credentials),
     "deleteCredentials": path_id(WORLD.make_credentials),
