@@ -97,10 +97,11 @@ async fn s3_12_a_forced_deletion_reaches_all_nodes_and_ends_the_jobs() {
     staying.stop(SOON).await;
 }
 
-/// A rotation through one process reaches the other within a second, long before its cache would be read anew: both
+/// A rotation through one process reaches the other by its notification (in milliseconds, on a machine that is not
+/// busy with other tests), long before its cache would be read anew after 300 s: both
 /// sign with the new secret and token, and Standard Webhooks carries the signatures of both secrets.
 #[tokio::test(flavor = "multi_thread")]
-async fn s3_12_a_rotation_reaches_another_process_within_a_second() {
+async fn s3_12_a_rotation_reaches_another_process_at_once() {
     const NEW: &str = "whsec_bmV3IHNlY3JldCBvZiBhIHJvdGF0aW9u";
     let api = Api::with(|sandbox| sandbox.set("cache.ttl_s", 300)).await;
     let other = api.sandbox.node().await;
@@ -117,7 +118,7 @@ async fn s3_12_a_rotation_reaches_another_process_within_a_second() {
     let body = json!({ "bearerToken": "sk_new", "signingSecret": NEW });
     let rotate = format!("{CREDENTIALS}/{}/rotate", api.credentials);
     let rotated = api.http().post(&rotate, &body).await.unwrap().expect_status(200);
-    eventually(Duration::from_secs(1), "both have loaded again", || async {
+    eventually(SOON, "both have loaded again", || async {
         loads(api.http()).await > before.0 && loads(other.http()).await > before.1
     })
     .await;

@@ -54,7 +54,8 @@ def in_bytes(text, bytes_max):
 
 BYTES_MAX = {
     "source": 200, "type": 200, "groupId": 255, "idempotencyKey": 255, "instructionId": 255, "name": 200,
-    "signingSecret": 1024,
+    "signingSecret": 1024, "id": 255, "subject": 255, "correlationId": 255, "messageGroup": 255, "deduplicationId": 255,
+    "typePattern": 100,
 }
 
 
@@ -62,6 +63,28 @@ def fit(body):
     for name, bytes_max in BYTES_MAX.items():
         if isinstance(body.get(name), str):
             body[name] = in_bytes(body[name], bytes_max) .strip() or "x"
+
+
+def headers_and_metadata(body):
+    if body.get("headers"):
+        kept = {}
+        for name, value in body["headers"].items():
+            low = name.lower()
+            if low not in RESERVED_NAMES and not low.startswith(RESERVED) and sum(map(len, kept)) < 1000:
+                kept[low] = in_bytes(value, 100)
+        body["headers"] = kept
+    if body.get("metadata"):
+        body["metadata"] = {
+            in_bytes(key, 100).strip() or "k": in_bytes(value, 500) for key, value in body["metadata"].items()}
+
+
+def items(body, adapt):
+    """The three forms of a batch."""
+    if isinstance(body, dict):
+        body = next((value for value in body.values() if isinstance(value, list)), [])
+    for item in body:
+        if isinstance(item, dict):
+            adapt(item)
 
 
 def job(body):
@@ -78,20 +101,54 @@ def job(body):
         body["scheduledFor"] = ahead(CHANCE.randint(-1000, 300 * 86400))
     if body.get("expiresAt") is not None:
         body["expiresAt"] = ahead(320 * 86400)
-    if body.get("headers"):
-        kept = {}
-        for name, value in body["headers"].items():
-            low = name.lower()
-            if low not in RESERVED_NAMES and not low.startswith(RESERVED) and sum(map(len, kept)) < 1000:
-                kept[low] = in_bytes(value, 100)
-        body["headers"] = kept
-    if body.get("metadata"):
-        body["metadata"] = {in_bytes(key, 100) or "k": in_bytes(value, 500) for key, value in body["metadata"].items()}
+    headers_and_metadata(body)
     if body.get("instructionId") is not None and body.get("idempotencyKey") is None:
         body["idempotencyKey"] = WORLD.name("k")
     # A key that was used before for other content is a conflict: half of them are.
     if isinstance(body.get("idempotencyKey"), str) and CHANCE.random() < 0.5:
         body["idempotencyKey"] = in_bytes(body["idempotencyKey"], 100) + WORLD.name("k")
+
+
+def event(body):
+    fit(body)
+    headers_and_metadata(body)
+
+
+def subscription(body):
+    body["name"] = WORLD.name("s")
+    body["targetUrl"] = GIVEN["receiver"] + "/ok"
+    body["credentialsId"] = WORLD.credentials
+    fit(body)
+    headers_and_metadata(body)
+
+
+def replay(body):
+    """By ids or by a filter, with a reason, from the beginning."""
+    body["reason"] = "conformance"
+    body.pop("cursor", None)
+    if body.get("ids") is not None:
+        body["ids"] = [WORLD.make_ended_job()]
+        for other in ("filter", "limit"):
+            body.pop(other, None)
+    else:
+        body["limit"] = CHANCE.randint(1, 3)
+        for name in ("createdAfter", "createdBefore"):
+            if (body.get("filter") or {}).get(name) is not None:
+                body["filter"][name] = ahead(CHANCE.randint(-1000, 1000))
+
+
+def process(case):
+    case.body.clear()
+    case.body[CHANCE.choice(["messageId", "jobId", "id"])] = WORLD.make_ended_job()
+
+
+def search(case):
+    """A cursor is one that a page gave."""
+    if case.query.pop("cursor", None) is not None:
+        case.query.pop("page", None)
+    for name in ("createdAfter", "createdBefore"):
+        if name in case.query:
+            case.query[name] = ahead(CHANCE.randint(-1000, 1000))
 
 
 def path_id(make, share=0.7):
@@ -131,6 +188,24 @@ ADAPT = {
     "getJobAlias": path_id(WORLD.make_job),
     "listAttempts": path_id(WORLD.make_job),
     "listAttemptsAlias": path_id(WORLD.make_job),
+    "createJobs": lambda case: items(case.body, job),
+    "createJobsAlias": lambda case: items(case.body, job),
+    "searchJobs": search,
+    "searchJobsAlias": search,
+    "listDeadLetters": lambda case: case.query.pop("cursor", None),
+    "publishEvent": lambda case: event(case.body),
+    "publishEvents": lambda case: items(case.body, event),
+    "createSubscription": lambda case: subscription(case.body),
+    "getSubscription": path_id(WORLD.make_subscription),
+    "deleteSubscription": path_id(WORLD.make_subscription),
+    "enableSubscription": path_id(WORLD.make_subscription),
+    "disableSubscription": path_id(WORLD.make_subscription),
+    "replayJob": path_id(WORLD.make_ended_job),
+    "replayJobAlias": path_id(WORLD.make_ended_job),
+    "replayJobs": lambda case: replay(case.body),
+    "replayJobsAlias": lambda case: replay(case.body),
+    "replayDeadLetters": lambda case: replay(case.body),
+    "processJob": process,
     "cancelJob": path_id(WORLD.make_waiting_job, 0.8),
     "cancelJobAlias": path_id(WORLD.make_waiting_job, 0.8),
     "createCredentials": credentials,

@@ -92,6 +92,11 @@ class World:
         self.wait(f"job {id} ends", lambda: self.must("GET", f"/api/dispatch/jobs/{id}")["status"] == "ERROR")
         return id
 
+    def make_subscription(self):
+        body = {"name": self.name("subscription"), "typePattern": "conformance.*", "targetUrl": self.receiver + "/ok",
+                "credentialsId": self.credentials}
+        return self.must("POST", "/api/admin/subscriptions", body)["id"]
+
     def make_held_group(self):
         """A group that stands at a job that ended in ERROR."""
         group = self.name("held")
