@@ -52,7 +52,8 @@ pub(crate) struct OptionalBody(pub(crate) Option<JsonBody>);
 impl OptionalBody {
     /// The object's text.
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.0.as_ref().map_or(b"{}", |body| &body.bytes)
+        let text: &[u8] = self.0.as_ref().map_or(&b"null"[..], |body| body.bytes.as_ref());
+        if text.trim_ascii() == b"null" { b"{}" } else { text }
     }
 }
 

@@ -89,7 +89,7 @@ impl<'a> Fields<'a> {
 
     /// A whole number.
     pub(crate) fn whole(&mut self, field: &str) -> Option<u32> {
-        self.take(field, "a whole number from 0 to 4294967295")
+        self.take::<Whole>(field, "a whole number from 0 to 4294967295").map(|whole| whole.0)
     }
 
     /// A list of strings.
@@ -221,6 +221,18 @@ impl<'de> Deserialize<'de> for Object<'de> {
     }
 }
 
+/// `3` and `3.0` are one number to JSON, and some languages print the one for the other.
+struct Whole(u32);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = serde_json::Number::deserialize(deserializer)?;
+        let digits = number.to_string();
+        let digits = digits.strip_suffix(".0").unwrap_or(&digits);
+        digits.parse().map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -303,6 +315,18 @@ mod tests {
         let deep = format!("{{\"a\": {}{}}}", "[".repeat(10_000), "]".repeat(10_000));
         let mut fields = Fields::parse(deep.as_bytes()).unwrap();
         assert_eq!(fields.text("a"), None);
+    }
+
+    #[test]
+    fn three_and_three_point_zero_are_one_number() {
+        let read = |text: &str| Fields::parse(format!("{{\"a\": {text}}}").as_bytes()).unwrap().whole("a");
+        assert_eq!(
+            [read("3"), read("3.0"), read("30e-1"), read("4294967295")],
+            [Some(3), Some(3), Some(3), Some(u32::MAX)]
+        );
+        for bad in ["3.5", "-1", "-1.0", "4294967296", "1e300", "\"3\"", "true", "[3]"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ Requests that are wrong on purpose go out as they were made.
 """
 
 import atexit
+import base64
 import collections
 import json
 import os
@@ -162,9 +163,12 @@ def rotation(case):
     case.path_parameters["id"] = WORLD.make_credentials() if CHANCE.random() < 0.8 else WORLD.credentials
     body = case.body
     fit(body)
+    # What is in use already is no new one.
+    if body.get("bearerToken") is not None:
+        body["bearerToken"] = WORLD.name("sk")
     # Its set signs with Standard Webhooks, which needs base64.
     if body.get("signingSecret") is not None or body.get("bearerToken") is None:
-        body["signingSecret"] = "whsec_" + "QUJD" * CHANCE.randint(1, 8)
+        body["signingSecret"] = "whsec_" + base64.b64encode(WORLD.name("s").encode()).decode()
     if body.get("activeFrom") is not None:
         body["activeFrom"] = ahead(CHANCE.randint(0, 29 * 86400))
 

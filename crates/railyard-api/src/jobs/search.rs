@@ -90,7 +90,7 @@ fn value() -> Object {
 }
 
 fn page_number() -> Object {
-    shape::whole(0, u32::MAX)
+    shape::whole_from(0)
 }
 
 /// Find jobs, newest first: a page by number with totals, or behind a cursor without.

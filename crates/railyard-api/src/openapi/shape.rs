@@ -93,6 +93,11 @@ pub(crate) fn whole(min: u32, max: u32) -> Object {
     number.minimum(Some(i64::from(min))).maximum(Some(i64::from(max))).build()
 }
 
+/// A whole number with however many digits.
+pub(crate) fn whole_from(min: u32) -> Object {
+    ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(i64::from(min))).build()
+}
+
 /// One of a closed list of words.
 pub(crate) fn word<T: Copy>(all: &[T], name: fn(T) -> &'static str) -> Object {
     string().enum_values(Some(all.iter().map(|word| name(*word)))).build()
