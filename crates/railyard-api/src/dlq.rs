@@ -1,18 +1,19 @@
-//! `/admin/dlq`: jobs that ended without success and wait for somebody to look at them.
+//! `/admin/dlq`: jobs that ended without success, and that nobody has made again yet.
 
 use axum::Json;
 use axum::extract::State;
 use railyard_core::settlement::EndStatus;
 use railyard_core::timestamp::utc_millis;
 use railyard_core::{OutboxId, ParticipantId, SequenceId};
-use railyard_store::jobs::{self, EndedRow};
+use railyard_store::jobs::{self, Filter, JobRow, JobStatus, Page};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use uuid::Uuid;
 
-use crate::auth::{Caller, Read};
+use crate::auth::{Caller, Decide, Read};
+use crate::body::JsonBody;
+use crate::jobs::{ReplayBody, ReplayView, cursor, replay_many};
 use crate::openapi::words;
 use crate::problem::Problem;
 use crate::query::{Asked, Size};
@@ -22,7 +23,7 @@ use crate::state::ApiState;
 const SIZE_DEFAULT: i64 = 20;
 
 pub(crate) fn routes() -> OpenApiRouter<ApiState> {
-    OpenApiRouter::new().routes(routes!(list))
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(replay))
 }
 
 /// A job that ended without success.
@@ -50,8 +51,8 @@ struct EndedView {
     completed_at: String,
 }
 
-impl From<EndedRow> for EndedView {
-    fn from(row: EndedRow) -> Self {
+impl From<JobRow> for EndedView {
+    fn from(row: JobRow) -> Self {
         Self {
             id: row.outbox_id,
             status: row.status.as_str(),
@@ -63,7 +64,7 @@ impl From<EndedRow> for EndedView {
             attempt_count: row.attempt_count,
             last_error: row.last_error,
             created_at: utc_millis(row.created_at),
-            completed_at: utc_millis(row.completed_at),
+            completed_at: row.completed_at.map(utc_millis).unwrap_or_default(),
         }
     }
 }
@@ -75,8 +76,7 @@ impl From<EndedRow> for EndedView {
 struct ListView {
     items: Vec<EndedView>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Uuid>)]
-    next_cursor: Option<OutboxId>,
+    next_cursor: Option<String>,
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -86,7 +86,7 @@ struct ListQuery {
     #[param(schema_with = Size::schema)]
     size: Option<Size>,
     /// `nextCursor` of the page before.
-    cursor: Option<Uuid>,
+    cursor: Option<String>,
     /// How they ended.
     #[serde(default)]
     #[param(inline)]
@@ -115,9 +115,25 @@ async fn list(
         StatusName::Expired => EndStatus::Expired,
         StatusName::Cancelled => EndStatus::Cancelled,
     };
-    let size = Size::of(asked.size, SIZE_DEFAULT, jobs::ENDED_LIST_MAX);
-    let rows = jobs::ended(state.store(), status, asked.cursor.map(OutboxId), size).await?;
-    let full = i64::try_from(rows.len()).is_ok_and(|count| count == size);
-    let next_cursor = if full { rows.last().map(|row| row.outbox_id) } else { None };
-    Ok(Json(ListView { items: rows.into_iter().map(EndedView::from).collect(), next_cursor }))
+    let filter = jobs::failed(&Filter { status: Some(JobStatus::Ended(status)), ..Filter::default() });
+    let job = match asked.cursor.as_deref() {
+        None | Some("") => None,
+        Some(text) => match cursor::read(text, &filter) {
+            Some([id]) => Some(id),
+            None => return Err(Problem::field("cursor", "is not a cursor of this list: take nextCursor")),
+        },
+    };
+    let size = Size::of(asked.size, SIZE_DEFAULT, jobs::PAGE_SIZE_MAX.into());
+    let size = u32::try_from(size).unwrap_or(jobs::PAGE_SIZE_MAX);
+    let found = jobs::search(state.store(), &filter, Page::Behind { job, size }).await?;
+    let next_cursor = found.next.map(|id| cursor::write([id], &filter));
+    Ok(Json(ListView { items: found.jobs.into_iter().map(EndedView::from).collect(), next_cursor }))
+}
+
+/// Make jobs again that ended without success, as under `/api/dispatch/jobs/replay`.
+#[utoipa::path(post, path = "/admin/dlq/replay", tag = "records", operation_id = "replayDeadLetters",
+    request_body = ReplayBody,
+    responses((status = 200, description = "What was done, job by job", body = ReplayView)))]
+async fn replay(caller: Caller<Decide>, state: State<ApiState>, body: JsonBody) -> Result<Json<ReplayView>, Problem> {
+    replay_many(caller, state, body).await
 }

@@ -92,6 +92,24 @@ impl<'a> Fields<'a> {
         self.take::<Whole>(field, "a whole number from 0 to 4294967295").map(|whole| whole.0)
     }
 
+    /// Yes or no.
+    pub(crate) fn flag(&mut self, field: &str) -> Option<bool> {
+        self.take(field, "true or false")
+    }
+
+    /// The text of an object, to be read by its own fields.
+    pub(crate) fn object(&mut self, field: &str) -> Option<&'a str> {
+        let text = self.found.remove(field)?.get();
+        match text.starts_with('{') {
+            true => Some(text),
+            false if text == "null" => None,
+            false => {
+                self.error(field, "is not an object");
+                None
+            }
+        }
+    }
+
     /// A list of strings.
     pub(crate) fn texts(&mut self, field: &str) -> Option<Vec<String>> {
         self.take(field, "a list of strings")

@@ -17,7 +17,7 @@ use crate::problem::Problem;
 use crate::query::{Asked, Named, Size};
 use crate::state::ApiState;
 
-pub(crate) use decide::{MaybeReasonBody, ReasonBody, reason_alone, reason_if_any};
+pub(crate) use decide::{MaybeReasonBody, ReasonBody, reason, reason_alone, reason_if_any};
 use view::GroupView;
 
 /// Groups of a page that names no size.

@@ -1,7 +1,9 @@
 //! `/api/dispatch/jobs`: S3's body in, S3's job out.
 
-mod cursor;
+pub(crate) mod cursor;
 mod decide;
+mod process;
+mod replay;
 mod request;
 mod search;
 mod view;
@@ -29,6 +31,8 @@ use crate::problem::Problem;
 use crate::query::{Asked, Named};
 use crate::state::ApiState;
 
+pub(crate) use process::{WAITING_MAX, routes as process_routes};
+pub(crate) use replay::{ReplayBody, ReplayView, many as replay_many};
 use request::JobBody;
 pub(crate) use request::PROTOCOL;
 use view::{AttemptView, JobRef, JobView};
@@ -45,10 +49,14 @@ pub(crate) fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(read))
         .routes(routes!(attempts))
         .routes(routes!(decide::cancel))
+        .routes(routes!(replay::one))
+        .routes(routes!(replay::many))
         .routes(alias(routes!(create, search::search), ROOT, ALIAS))
         .routes(alias(routes!(read), ROOT, ALIAS))
         .routes(alias(routes!(attempts), ROOT, ALIAS))
         .routes(alias(routes!(decide::cancel), ROOT, ALIAS))
+        .routes(alias(routes!(replay::one), ROOT, ALIAS))
+        .routes(alias(routes!(replay::many), ROOT, ALIAS))
 }
 
 /// Create a job.

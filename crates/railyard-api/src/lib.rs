@@ -68,9 +68,13 @@ fn routes_in_turn() -> OpenApiRouter<ApiState> {
         .merge(audit::routes())
 }
 
-/// Routes outside of the limits: a node under load still says so.
+/// Routes outside of the limits: a node under load still says so, and a job's timeout may be longer than a request's.
 fn routes_at_once() -> OpenApiRouter<ApiState> {
-    OpenApiRouter::new().merge(health::routes()).merge(metrics::routes()).merge(docs::routes())
+    OpenApiRouter::new()
+        .merge(jobs::process_routes())
+        .merge(health::routes())
+        .merge(metrics::routes())
+        .merge(docs::routes())
 }
 
 async fn no_such_route(uri: Uri) -> Problem {

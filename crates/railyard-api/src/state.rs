@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::auth::Auth;
 use crate::catalog::Catalog;
+use crate::jobs::WAITING_MAX;
 use crate::metrics::ApiMetrics;
 use crate::wake::Wakes;
 
@@ -94,6 +95,7 @@ pub(crate) struct Inner {
     pub(crate) wakes: Wakes,
     pub(crate) places: Arc<Semaphore>,
     pub(crate) bodies: Arc<Semaphore>,
+    pub(crate) processing: Arc<Semaphore>,
 }
 
 impl ApiState {
@@ -120,6 +122,7 @@ impl ApiState {
             wakes: Wakes::default(),
             places: Arc::new(Semaphore::new(options.requests_max)),
             bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX)),
+            processing: Arc::new(Semaphore::new(WAITING_MAX)),
             options,
         };
         Ok(Self { inner: Arc::new(inner) })

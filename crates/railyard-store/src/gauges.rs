@@ -47,9 +47,11 @@ const OUT: &str = "
       count(*) FILTER (WHERE call_deadline < clock_timestamp() - interval '30 seconds') AS stuck
     FROM in_flight";
 
-/// Ends without success that nobody has replayed yet stay here until their day is dropped.
+/// Ends without success stay here until somebody replays them, or their day is dropped.
 const DLQ: &str = "
-    SELECT count(*) AS dlq FROM (SELECT 1 FROM dispatch_job_outcome WHERE status = 'ERROR' LIMIT 1000000) e";
+    SELECT count(*) AS dlq FROM (
+      SELECT 1 FROM dispatch_job_outcome o WHERE o.status = 'ERROR'
+        AND NOT EXISTS (SELECT 1 FROM job_replay r WHERE r.replay_of = o.outbox_id) LIMIT 1000000) e";
 
 const SCHEDULED: &str = "SELECT count(*) AS scheduled FROM (SELECT 1 FROM scheduled_job LIMIT 1000000) s";
 
@@ -92,7 +94,7 @@ pub struct Gauges {
     pub in_flight: u64,
     /// Of those, how many are past their deadline by more than 30 s.
     pub stuck: u64,
-    /// Jobs that ended in ERROR and are still kept; at most a million are counted.
+    /// Jobs that ended in ERROR, are still kept, and were not replayed; at most a million are counted.
     pub dlq_depth: u64,
     /// Jobs that wait for their date; at most a million are counted.
     pub scheduled: u64,

@@ -1,7 +1,6 @@
 //! Jobs as the API sees them: made through the one way in ([`create`]), read with the status that follows from where
-//! the message stands ([`get`]), searched
-//! ([`search()`]), cancelled ([`cancel()`]), their attempts ([`attempts()`]), and those that ended without
-//! success ([`ended()`]).
+//! the message stands ([`get`]), searched ([`search()`]), cancelled ([`cancel()`]), made again ([`replay()`]), and their
+//! attempts ([`attempts()`]).
 //!
 //! Open states are not stored: a job that waits is PENDING or FAILED, one that is out is IN_PROGRESS, and only ends
 //! have a row (store.md, "Content").
@@ -9,15 +8,15 @@
 mod attempts;
 mod cancel;
 mod create;
-mod ended;
 mod read;
+mod replay;
 mod search;
 
 pub use attempts::{ATTEMPTS_LIST_MAX, AttemptRow, attempts};
 pub use cancel::{Cancelled, cancel};
 pub use create::{Created, create, notify};
-pub use ended::{ENDED_LIST_MAX, EndedRow, ended};
 pub use read::{JobRow, JobStatus, get, glance};
+pub use replay::{REPLAY_MAX, ReplayResult, ReplayStep, Replayed, Walk, failed, replay, replay_found, replay_preview};
 pub use search::{Filter, Found, METADATA_FILTERS_MAX, PAGE_SIZE_MAX, Page, search};
 
 #[cfg(test)]

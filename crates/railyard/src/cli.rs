@@ -4,6 +4,7 @@ mod client;
 mod credentials;
 mod groups;
 mod jobs;
+mod search;
 mod signatures;
 
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ pub(crate) use credentials::{
 };
 pub(crate) use groups::{Decide, GetGroup, Groups, KindName, ListGroups, ReleaseGroup, SkipGroup, ViewName};
 pub(crate) use jobs::{CreateJobs, GetJob, JobFields, Jobs, ModeName};
+pub(crate) use search::{DecideJob, Dlq, JobFilter, ListDlq, ListJobs, ReplayDlq};
 pub(crate) use signatures::{Listen, Verify};
 
 /// A relayer on PostgreSQL: webhooks and payment instructions, in order per group, signed, on record.
@@ -35,9 +37,12 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Bring the database's schema up to this version.
     Migrate(Migrate),
-    /// Create dispatch jobs and read them.
+    /// Create dispatch jobs, find them, and decide about them.
     #[command(subcommand)]
     Jobs(Jobs),
+    /// See what ended without success, and make it again.
+    #[command(subcommand)]
+    Dlq(Dlq),
     /// Keep the secrets that calls are signed with.
     #[command(subcommand)]
     Credentials(Credentials),

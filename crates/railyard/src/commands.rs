@@ -2,6 +2,7 @@
 
 mod credentials;
 mod dev;
+mod dlq;
 mod doctor;
 mod groups;
 mod jobs;
@@ -28,6 +29,10 @@ pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<Ex
         Command::Jobs(Jobs::Create(args)) => jobs::create(*args).await,
         Command::Jobs(Jobs::Get(args)) => jobs::get(&args).await,
         Command::Jobs(Jobs::Attempts(args)) => jobs::attempts(&args).await,
+        Command::Jobs(Jobs::List(args)) => jobs::list(&args).await,
+        Command::Jobs(Jobs::Cancel(args)) => jobs::cancel(&args).await,
+        Command::Jobs(Jobs::Replay(args)) => jobs::replay(&args).await,
+        Command::Dlq(verb) => dlq::run(&verb).await,
         Command::Credentials(verb) => credentials::run(&verb).await,
         Command::Groups(verb) => groups::run(&verb).await,
         Command::Listen(args) => listen::run(&args).await,

@@ -16,7 +16,7 @@ const DIGEST_BYTES: usize = 4;
 const ID_BYTES: usize = 16;
 
 /// The cursor of a walk that stands at these jobs.
-pub(super) fn write<const N: usize>(ids: [OutboxId; N], filter: &Filter) -> String {
+pub(crate) fn write<const N: usize>(ids: [OutboxId; N], filter: &Filter) -> String {
     let mut bytes = vec![VERSION];
     for id in ids {
         bytes.extend_from_slice(id.0.as_bytes());
@@ -26,7 +26,7 @@ pub(super) fn write<const N: usize>(ids: [OutboxId; N], filter: &Filter) -> Stri
 }
 
 /// The jobs that a cursor of this search stands at; none if it is of another search, or none at all.
-pub(super) fn read<const N: usize>(text: &str, filter: &Filter) -> Option<[OutboxId; N]> {
+pub(crate) fn read<const N: usize>(text: &str, filter: &Filter) -> Option<[OutboxId; N]> {
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
     let rest = bytes.strip_prefix(&[VERSION])?.strip_suffix(&digest(filter))?;
     if rest.len() != N * ID_BYTES {

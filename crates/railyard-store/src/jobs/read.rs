@@ -1,6 +1,7 @@
 //! Jobs, each put together from its content and from the one place where its message stands.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use railyard_core::attempt::AttemptState;
@@ -26,6 +27,8 @@ pub(super) const READ: &str = "
       o.status AS end_status, o.recorded_at AS completed_at, o.duration_millis, o.last_error AS end_error,
       f.outbox_id IS NOT NULL AS is_in_flight, s.outbox_id IS NOT NULL AS is_scheduled,
       p.outbox_id IS NOT NULL AS is_pending, coalesce(nullif(p.next_attempt_at, 'infinity'), s.due_at) AS next_attempt_at,
+      (extract(epoch FROM coalesce(nullif(p.next_attempt_at, 'infinity'), s.due_at) - clock_timestamp()) * 1000)::bigint
+        AS due_in_ms,
       coalesce(p.failures, f.failures, 0) AS failures,
       coalesce(o.attempt_count, f.attempt_no, p.attempt_count, 0) AS attempt_count,
       coalesce(o.sequence_id, f.sequence_id, p.sequence_id) AS sequence_id,
@@ -150,6 +153,8 @@ pub struct JobRow {
     pub last_error: Option<String>,
     /// When it is looked at next, if it waits; none if only a decision moves it.
     pub next_attempt_at: Option<Timestamp>,
+    /// In how long that is, by the database's clock.
+    pub due_in: Option<Duration>,
     /// When it ended.
     pub completed_at: Option<Timestamp>,
     /// From acceptance to the end.
@@ -232,6 +237,7 @@ fn job(row: &Row) -> Result<JobRow, StoreError> {
         last_attempt_at: row.try_get("last_attempt_at")?,
         last_error: last_error(row)?,
         next_attempt_at: row.try_get("next_attempt_at")?,
+        due_in: row.try_get::<_, Option<i64>>("due_in_ms")?.map(|ms| Duration::from_millis(ms.try_into().unwrap_or(0))),
         completed_at: row.try_get("completed_at")?,
         duration_millis: row.try_get("duration_millis")?,
     })

@@ -112,14 +112,8 @@ fn clamped(size: u32) -> i64 {
 /// Which way a list goes, and where it begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Order {
-    NewestFirst {
-        below: Option<OutboxId>,
-    },
-    #[expect(dead_code, reason = "replays of many go this way")]
-    OldestFirst {
-        above: Option<OutboxId>,
-        up_to: OutboxId,
-    },
+    NewestFirst { below: Option<OutboxId> },
+    OldestFirst { above: Option<OutboxId>, up_to: OutboxId },
 }
 
 /// The ids of what is found.

@@ -6,16 +6,23 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::ApiArgs;
+use super::search::{DecideJob, ListJobs};
 
 /// Dispatch jobs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Jobs {
     /// Create one job from options, or one for each line of a file of JSON objects.
     Create(Box<CreateJobs>),
+    /// Find jobs, newest first.
+    List(ListJobs),
     /// Show one job.
     Get(GetJob),
     /// Show the attempts at one job.
     Attempts(GetJob),
+    /// Take a job out that waits: it ends CANCELLED and is not sent (again).
+    Cancel(DecideJob),
+    /// Make a job again that ended without success, and print the new id. A repeat prints the same id.
+    Replay(DecideJob),
 }
 
 /// `railyard jobs get|attempts`.
@@ -153,7 +160,7 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-fn entry(text: &str) -> Result<(String, String), String> {
+pub(super) fn entry(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("is not `key=value`")?;
     Ok((key.to_owned(), value.to_owned()))
 }

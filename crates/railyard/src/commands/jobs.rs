@@ -1,19 +1,21 @@
-//! `railyard jobs`: create, get, attempts.
+//! `railyard jobs`: create, list, get, attempts, cancel, replay.
 
 mod body;
 mod feed;
 mod lanes;
 mod lines;
+mod list;
 mod report;
 
 use std::process::ExitCode;
 
 use reqwest::Method;
 
-use crate::cli::{CreateJobs, GetJob};
+use crate::cli::{CreateJobs, DecideJob, GetJob};
 use crate::client::{Client, Patience, segment};
 use crate::output;
 use body::Defaults;
+pub(crate) use list::{list, object};
 
 /// Where jobs are.
 const PATH: &str = "api/dispatch/jobs";
@@ -81,4 +83,38 @@ pub(crate) async fn attempts(args: &GetJob) -> anyhow::Result<ExitCode> {
     ];
     output::rows(output::items(&answer.body, "attempts"), &columns);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes a job out that waits.
+///
+/// # Errors
+/// The API refused.
+pub(crate) async fn cancel(args: &DecideJob) -> anyhow::Result<ExitCode> {
+    let job = decide(args, "cancel").await?;
+    if args.json {
+        output::json(&job)?;
+    } else {
+        println!("{} {}", output::text(&job["id"]), output::text(&job["status"]));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a job again.
+///
+/// # Errors
+/// The API refused.
+pub(crate) async fn replay(args: &DecideJob) -> anyhow::Result<ExitCode> {
+    let job = decide(args, "replay").await?;
+    if args.json {
+        output::json(&job)?;
+    } else {
+        println!("{}", output::text(&job["id"]));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn decide(args: &DecideJob, verb: &str) -> anyhow::Result<serde_json::Value> {
+    let path = format!("{PATH}/{}/{verb}", segment(&args.id));
+    let body = serde_json::to_vec(&serde_json::json!({ "reason": args.reason }))?;
+    Ok(Client::new(&args.api)?.call(Method::POST, &path, Some(body)).await?.body)
 }
