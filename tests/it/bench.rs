@@ -76,6 +76,19 @@ async fn bench_claim_begins_what_it_finds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bench_enqueue_stores_what_its_peer_stores() {
+    let size = ["--messages", "60", "--groups", "7", "--writers", "3", "--batch", "25", "--rounds", "1"];
+    let words: Vec<&str> = ["enqueue"].into_iter().chain(size).collect();
+    let figures = bench(&words).await;
+    has(&figures, &["single_per_second", "one_group_bare_per_second", "bulk_per_second"]);
+    for part in ["single", "one_group", "bulk"] {
+        assert!(figures[part]["ratio"].as_f64().unwrap() > 0.0, "{figures:#}");
+    }
+    // Three parts, ours and the peer, one round and one before it; 60 are rounded down to whole depths.
+    assert_eq!(count(&figures, "stored"), 3 * 2 * 2 * 56);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bench_wake_times_one_message_after_the_other() {
     let figures = bench(&["wake", "--messages", "3", "--rounds", "2", "--pause-ms", "30"]).await;
     has(&figures, &["first_byte_ms", "commit_ms", "limit_ms", "ratio"]);

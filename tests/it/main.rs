@@ -33,6 +33,7 @@ mod s2_retry;
 mod s2_wake;
 mod s3_answers;
 mod s3_api;
+mod s3_batch;
 mod s3_breaker;
 mod s3_credentials;
 mod s3_deadlines;

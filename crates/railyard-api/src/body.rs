@@ -7,6 +7,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use bytes::Bytes;
+use railyard_core::limits::BATCH_BYTES_MAX;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::problem::Problem;
@@ -25,14 +26,35 @@ pub(crate) struct JsonBody {
     _share: OwnedSemaphorePermit,
 }
 
+/// The same for many items at once: at most [`BATCH_BYTES_MAX`].
+pub(crate) struct BatchBody {
+    pub(crate) bytes: Bytes,
+    _share: OwnedSemaphorePermit,
+}
+
+impl FromRequest<ApiState> for BatchBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
+        let JsonBody { bytes, _share } = JsonBody::take(request, state, BATCH_BYTES_MAX).await?;
+        Ok(Self { bytes, _share })
+    }
+}
+
 impl FromRequest<ApiState> for JsonBody {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
+        let bytes_max = state.inner.options.payload_bytes_max * ESCAPE_BYTES_MAX + AROUND_PAYLOAD_BYTES_MAX;
+        Self::take(request, state, bytes_max).await
+    }
+}
+
+impl JsonBody {
+    async fn take(request: Request, state: &ApiState, bytes_max: usize) -> Result<Self, Problem> {
         if !is_json(request.headers()) {
             return Err(Problem::media_type());
         }
-        let bytes_max = state.inner.options.payload_bytes_max * ESCAPE_BYTES_MAX + AROUND_PAYLOAD_BYTES_MAX;
         let announced = announced(request.headers());
         if announced.is_some_and(|length| length > bytes_max) {
             return Err(too_large(bytes_max));

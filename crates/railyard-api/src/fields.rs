@@ -72,6 +72,16 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A field as it stands there; none if it is missing or null.
+    pub(crate) fn raw(&mut self, field: &str) -> Option<&'a RawValue> {
+        self.found.remove(field).filter(|value| value.get() != "null")
+    }
+
+    /// A string that a later reading takes; none if it is not one.
+    pub(crate) fn peek_text(&self, field: &str) -> Option<String> {
+        serde_json::from_str(self.found.get(field)?.get()).ok()
+    }
+
     /// Text, whatever it holds.
     pub(crate) fn text(&mut self, field: &str) -> Option<String> {
         self.take(field, "a string")
@@ -157,11 +167,15 @@ impl<'a> Fields<'a> {
 
     /// Everything that is wrong, what nobody knows included.
     pub(crate) fn into_errors(mut self) -> Vec<FieldError> {
-        let unknown: Vec<String> = self.found.keys().map(|name| shown(name)).collect();
-        for name in unknown {
-            self.error(&name, "is not a known field");
+        self.take_errors()
+    }
+
+    /// The same where the fields are still borrowed from: the end of the reading.
+    pub(crate) fn take_errors(&mut self) -> Vec<FieldError> {
+        for name in std::mem::take(&mut self.found).into_keys() {
+            self.error(&shown(&name), "is not a known field");
         }
-        self.errors
+        std::mem::take(&mut self.errors)
     }
 
     /// The end of the reading, and what else was found wrong. A field that could not be read is not wrong twice.

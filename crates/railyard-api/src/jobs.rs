@@ -1,5 +1,6 @@
 //! `/api/dispatch/jobs`: S3's body in, S3's job out.
 
+mod batch;
 pub(crate) mod cursor;
 mod decide;
 mod process;
@@ -25,6 +26,7 @@ use uuid::Uuid;
 
 use crate::auth::{Caller, Produce, ReadJobs};
 use crate::body::JsonBody;
+use crate::fields::Fields;
 use crate::openapi::Conflict;
 use crate::openapi::alias::alias;
 use crate::problem::Problem;
@@ -46,12 +48,14 @@ const REPEATS_MAX: u32 = 3;
 pub(crate) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(create, search::search))
+        .routes(routes!(batch::create_batch))
         .routes(routes!(read))
         .routes(routes!(attempts))
         .routes(routes!(decide::cancel))
         .routes(routes!(replay::one))
         .routes(routes!(replay::many))
         .routes(alias(routes!(create, search::search), ROOT, ALIAS))
+        .routes(alias(routes!(batch::create_batch), ROOT, ALIAS))
         .routes(alias(routes!(read), ROOT, ALIAS))
         .routes(alias(routes!(attempts), ROOT, ALIAS))
         .routes(alias(routes!(decide::cancel), ROOT, ALIAS))
@@ -74,7 +78,7 @@ async fn create(
     body: JsonBody,
 ) -> Result<Response, Problem> {
     let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok());
-    let job = request::read(&state, &body.bytes, traceparent).await?;
+    let job = request::read(&state, &mut Fields::parse(&body.bytes)?, traceparent).await?;
     drop(body);
     let made = enqueue(state.store(), &job).await?;
     if made.conflict {

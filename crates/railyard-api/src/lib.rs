@@ -22,6 +22,7 @@ mod docs;
 mod fields;
 mod groups;
 mod health;
+mod items;
 mod jobs;
 mod limits;
 mod openapi;

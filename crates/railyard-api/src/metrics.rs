@@ -53,14 +53,14 @@ impl ApiMetrics {
             &["method", "route", "status"],
         )?;
         let jobs = IntCounterVec::new(
-            Opts::new("railyard_api_jobs_total", "jobs that were posted: created, repeated, conflict"),
+            Opts::new("railyard_api_jobs_total", "jobs that were posted, by what became of them"),
             &["result"],
         )?;
         let auth_failures = IntCounter::new("railyard_api_auth_failures_total", "requests without a known token")?;
         registry.register(Box::new(requests.clone()))?;
         registry.register(Box::new(jobs.clone()))?;
         registry.register(Box::new(auth_failures.clone()))?;
-        for result in ["created", "repeated", "conflict"] {
+        for result in ["created", "repeated", "conflict", "refused", "later", "failed"] {
             jobs.with_label_values(&[result]);
         }
         let figures = Mutex::new((Figures::register(&registry)?, None));

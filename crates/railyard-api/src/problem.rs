@@ -61,6 +61,19 @@ impl Problem {
         Self { status, kind, title, detail, errors: Vec::new(), retry_after_s: None, first_job: None }
     }
 
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// The fields that it names.
+    pub(crate) fn into_errors(self) -> Vec<FieldError> {
+        self.errors
+    }
+
     /// 400, and each field that is wrong.
     pub(crate) fn fields(errors: Vec<FieldError>) -> Self {
         let names: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
@@ -180,7 +193,7 @@ impl From<CredentialsError> for Problem {
 }
 
 /// The API's name for a column.
-fn api_name(column: &str) -> String {
+pub(crate) fn api_name(column: &str) -> String {
     match column {
         "participant_id" => "groupId".to_owned(),
         "max_attempts" => "maxRetries".to_owned(),

@@ -65,7 +65,7 @@ impl Database {
     }
 
     /// Writes dirty pages out, so that a round does not pay for the one before it.
-    async fn checkpoint(&self) -> anyhow::Result<()> {
+    pub(crate) async fn checkpoint(&self) -> anyhow::Result<()> {
         self.sql.run("CHECKPOINT").await
     }
 
@@ -87,6 +87,13 @@ impl Database {
             self.store.tidy(some).await?;
         }
         Ok(())
+    }
+
+    /// The next number of the groups of this name, which all have equally many.
+    pub(crate) async fn next_sequences(&self, prefix: &str) -> anyhow::Result<u64> {
+        let sql = "SELECT coalesce(max(next_sequence_id), 1) FROM participant_outbox_sequences
+                   WHERE starts_with(participant_id, $1)";
+        Ok(u64::try_from(self.sql.value::<i64>(sql, &[&prefix]).await?)?)
     }
 
     /// Messages that were delivered.

@@ -10,6 +10,7 @@
 //! goes through the product's own functions.
 
 mod bare_calls;
+mod bare_rows;
 mod client;
 mod database;
 mod deliveries;
@@ -37,6 +38,7 @@ pub enum Bench {
     HotGroup(verbs::hot_group::HotGroup),
     Backlog(verbs::backlog::Backlog),
     Claim(verbs::claim::Claim),
+    Enqueue(verbs::enqueue::Enqueue),
     Wake(verbs::wake::Wake),
     Groups(verbs::groups::Groups),
     Soak(verbs::soak::Soak),
@@ -55,6 +57,7 @@ pub async fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::HotGroup(verb) => verb.run().await,
         Bench::Backlog(verb) => verb.run().await,
         Bench::Claim(verb) => verb.run().await,
+        Bench::Enqueue(verb) => verb.run().await,
         Bench::Wake(verb) => verb.run().await,
         Bench::Groups(verb) => verb.run().await,
         Bench::Soak(verb) => verb.run().await,

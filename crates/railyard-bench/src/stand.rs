@@ -46,10 +46,7 @@ impl Stand {
 
     /// A message of `payload` bytes, signed by the database's credentials, for this target.
     pub(crate) fn job(&self, database: &Database, target: &str) -> NewJob {
-        let filler = "x".repeat((self.common.payload as usize).saturating_sub(r#"{"data":""}"#.len()));
-        let payload = bytes::Bytes::from(format!(r#"{{"data":"{filler}"}}"#));
-        let kind = railyard_core::rail::RailKind::Webhook;
-        let mut job = NewJob::new("bench", "bench.message", kind, target, payload);
+        let mut job = message(self.common.payload, target);
         job.credentials_id = Some(database.credentials_id);
         job
     }
@@ -59,4 +56,11 @@ impl Stand {
         self.undertaker.dismiss();
         self.server.clear().await
     }
+}
+
+/// A message of so many bytes for this target, without credentials.
+pub(crate) fn message(payload: u32, target: &str) -> NewJob {
+    let filler = "x".repeat((payload as usize).saturating_sub(r#"{"data":""}"#.len()));
+    let payload = bytes::Bytes::from(format!(r#"{{"data":"{filler}"}}"#));
+    NewJob::new("bench", "bench.message", railyard_core::rail::RailKind::Webhook, target, payload)
 }

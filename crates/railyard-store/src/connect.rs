@@ -67,8 +67,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Invalid`] if the URL cannot be read.
     pub fn new(config: StoreConfig) -> Result<Self, StoreError> {
-        let work = pool(&config, "railyard work", config.work_connections, true)?;
-        let api = pool(&config, "railyard api", config.api_connections, false)?;
+        let work = pool(&config, "railyard work", config.work_connections, Use::Work)?;
+        let api = pool(&config, "railyard api", config.api_connections, Use::Api)?;
         Ok(Self { shared: Arc::new(Shared { config, work, api }) })
     }
 
@@ -103,7 +103,7 @@ impl Store {
     }
 
     pub(crate) fn client_config(&self, name: &str) -> Result<tokio_postgres::Config, StoreError> {
-        client_config(&self.shared.config, name, false)
+        client_config(&self.shared.config, name, Use::Dedicated)
     }
 }
 
@@ -178,9 +178,9 @@ impl Drop for Conn {
     }
 }
 
-fn pool(config: &StoreConfig, name: &str, size: usize, generic_plans: bool) -> Result<Pool, StoreError> {
+fn pool(config: &StoreConfig, name: &str, size: usize, for_what: Use) -> Result<Pool, StoreError> {
     let manager = Manager::from_config(
-        client_config(config, name, generic_plans)?,
+        client_config(config, name, for_what)?,
         NoTls,
         ManagerConfig { recycling_method: RecyclingMethod::Fast },
     );
@@ -196,19 +196,36 @@ fn pool(config: &StoreConfig, name: &str, size: usize, generic_plans: bool) -> R
         .map_err(|error| StoreError::Unavailable { detail: error.to_string() })
 }
 
-fn client_config(config: &StoreConfig, name: &str, generic_plans: bool) -> Result<tokio_postgres::Config, StoreError> {
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Work,
+    Api,
+    Dedicated,
+}
+
+fn client_config(config: &StoreConfig, name: &str, for_what: Use) -> Result<tokio_postgres::Config, StoreError> {
     let mut client: tokio_postgres::Config = config.url.parse().map_err(|error: tokio_postgres::Error| {
         StoreError::Invalid { field: "database.url".to_owned(), detail: error.to_string(), ordinal: 1 }
     })?;
+    let lock_timeout = match for_what {
+        Use::Api => config.lock_timeout.min(crate::transaction::LOCK_TIMEOUT),
+        Use::Work | Use::Dedicated => config.lock_timeout,
+    };
     // No JIT: over a month of partitions the planner thinks every look is dear, and compiles it for longer than it runs.
     let mut options = format!(
         "-c role={RUNTIME_ROLE} -c timezone=UTC -c jit=off -c statement_timeout={} -c lock_timeout={} \
          -c idle_in_transaction_session_timeout={}",
         config.statement_timeout.as_millis(),
-        config.lock_timeout.as_millis(),
+        lock_timeout.as_millis(),
         config.idle_in_transaction_timeout.as_millis()
     );
-    if generic_plans {
+    if for_what == Use::Api {
+        // The API wakes owners itself, once for all that was committed meanwhile: a NOTIFY in each transaction would
+        // make commits queue behind each other.
+        options.push_str(" -c railyard.notify=off");
+    }
+    if for_what == Use::Work {
         // To plan begin and settle takes as long as to run them, so each connection plans them once, whatever the
         // tables hold at that moment. A plan made while a hot table was empty would read it from end to end ever
         // after; one made without statistics would take a bitmap of everything due for cheaper than the first few rows

@@ -130,7 +130,7 @@ async fn rights(client: &Client) -> Result<Check, StoreError> {
                   'admin_audit']) AS t
                 WHERE has_table_privilege('public.' || t, 'UPDATE') OR has_table_privilege('public.' || t, 'DELETE')
                    OR has_table_privilege('public.' || t, 'TRUNCATE')),
-          has_function_privilege('public.enqueue_outbox(public.outbox_item[])', 'EXECUTE')";
+          has_function_privilege('public.enqueue_outbox(public.outbox_item[], boolean)', 'EXECUTE')";
     let row = client.query_one(sql, &[&RUNTIME_ROLE]).await?;
     let missing: Vec<String> = row.try_get(1)?;
     let excess: Vec<String> = row.try_get(2)?;

@@ -7,7 +7,9 @@
 
 mod attempts;
 mod cancel;
+mod columns;
 mod create;
+mod each;
 mod read;
 mod replay;
 mod search;
@@ -15,6 +17,7 @@ mod search;
 pub use attempts::{ATTEMPTS_LIST_MAX, AttemptRow, attempts};
 pub use cancel::{Cancelled, cancel};
 pub use create::{Created, create, notify};
+pub use each::{Placed, create_each};
 pub use read::{JobRow, JobStatus, get, glance};
 pub use replay::{REPLAY_MAX, ReplayResult, ReplayStep, Replayed, Walk, failed, replay, replay_found, replay_preview};
 pub use search::{Filter, Found, METADATA_FILTERS_MAX, PAGE_SIZE_MAX, Page, search};

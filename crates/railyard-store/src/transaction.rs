@@ -3,16 +3,18 @@
 //! If the caller is dropped in the middle, the connection is closed and the server rolls back: nothing half-done ever
 //! goes back to the pool. A refusal by the database (bad input, a conflict) is rolled back and costs no connection.
 
+use std::time::Duration;
+
 use crate::connect::{Conn, Store};
 use crate::error::StoreError;
 
 /// How long an operator or a second user of an idempotency key waits for a lock before the answer is "busy".
-pub(crate) const LOCK_TIMEOUT: &str = "1s";
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens a transaction on one of the API's connections; `settings` are `SET LOCAL`s, sent along in one go.
 pub(crate) async fn begin(store: &Store, settings: &str) -> Result<Conn, StoreError> {
     let conn = store.api().await?;
-    conn.batch_execute(&format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {settings}")).await?;
+    conn.batch_execute(&format!("BEGIN; {settings}")).await?;
     Ok(conn)
 }
 

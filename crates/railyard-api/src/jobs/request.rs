@@ -51,6 +51,7 @@ impl PartialSchema for JobBody {
             .optional("credentialsId", uuid())
             .optional("serviceAccountId", uuid())
             .optional("externalId", filled(EXTERNAL_ID_CHARS_MAX))
+            .optional("id", named(EXTERNAL_ID_CHARS_MAX))
             .optional("groupId", formed(GROUP_FORM, GROUP_BYTES_MAX))
             .optional("mode", word(&Mode::ALL, Mode::as_str))
             .optional("railType", formed(NAME_FORM, RAIL_NAME_BYTES_MAX))
@@ -79,15 +80,18 @@ impl PartialSchema for JobBody {
 }
 
 /// Reads and checks a body. What it leaves out comes from its rail.
-pub(super) async fn read(state: &ApiState, body: &[u8], traceparent: Option<&str>) -> Result<NewJob, Problem> {
-    let mut fields = Fields::parse(body)?;
+pub(super) async fn read(
+    state: &ApiState,
+    fields: &mut Fields<'_>,
+    traceparent: Option<&str>,
+) -> Result<NewJob, Problem> {
     let named = fields.text("railType");
     let rail_type = named.unwrap_or_else(|| WEBHOOK.to_owned());
     let rail = state.inner.catalog.rail(state.store(), &rail_type).await?;
     if rail.is_none() {
         fields.error("railType", "is not a configured rail");
     }
-    let mut job = job(&mut fields, &rail_type, rail.as_ref());
+    let mut job = job(fields, &rail_type, rail.as_ref());
     if job.traceparent.is_none() {
         job.traceparent = traceparent.filter(|text| traceparent_is_valid(text)).map(str::to_owned);
     }
@@ -96,7 +100,7 @@ pub(super) async fn read(state: &ApiState, body: &[u8], traceparent: Option<&str
         let bytes = job.payload.len();
         return Err(Problem::too_large(format!("payload has {bytes} bytes; at most {payload_bytes_max} are taken")));
     }
-    let mut errors = fields.into_errors();
+    let mut errors = fields.take_errors();
     for error in job.validate_within(payload_bytes_max).err().into_iter().flatten() {
         if !is_named(&errors, &error) {
             errors.push(error);
@@ -122,14 +126,16 @@ fn job(fields: &mut Fields<'_>, rail_type: &str, rail: Option<&RailSpec>) -> New
     let mut job = NewJob::new(&source, &r#type, kind, &target_url, payload);
     rail_type.clone_into(&mut job.rail_type);
     job.credentials_id = credentials(fields, rail);
-    job.external_id = fields.text("externalId");
+    // An outbox row's own id: how it is found again, and what makes a second sending of it the same job.
+    let id = fields.text("id");
+    job.external_id = fields.text("externalId").or_else(|| id.clone());
     job.group = fields.text("groupId").map(ParticipantId::new);
     job.pool = fields.text("pool");
     job.headers = fields.map("headers");
     job.metadata = fields.map("metadata").into_iter().collect::<BTreeMap<_, _>>();
     job.scheduled_for = fields.time("scheduledFor");
     job.expires_at = fields.time("expiresAt");
-    job.idempotency_key = fields.text("idempotencyKey");
+    job.idempotency_key = fields.text("idempotencyKey").or(id);
     job.instruction_id = fields.text("instructionId");
     job.traceparent = fields.text("traceparent");
     options(fields, &mut job);

@@ -1,5 +1,6 @@
 use jiff::Timestamp;
 use railyard_core::backoff::RetryStrategy;
+use railyard_core::job::NewJob;
 use railyard_core::settlement::EndStatus;
 use railyard_core::{Mode, OutboxId, ParticipantId, SequenceId};
 use uuid::Uuid;
@@ -220,5 +221,103 @@ async fn s3_41_an_endpoint_has_one_name() {
     ] {
         let sql: String = t.sql.query_one("SELECT endpoint_of($1)", &[&target]).await.unwrap().get(0);
         assert_eq!(sql, railyard_core::job::endpoint_of(target).unwrap(), "{target}");
+    }
+}
+
+/// As many statements for nine hundred jobs as for three: counted by triggers that fire once a statement.
+#[tokio::test]
+async fn s3_39_a_batch_costs_a_constant_number_of_statements() {
+    let t = TestStore::new().await;
+    t.sql
+        .batch_execute(
+            "CREATE TABLE counted (n int);
+             GRANT INSERT ON counted TO PUBLIC;
+             CREATE FUNCTION count_statement() RETURNS trigger LANGUAGE plpgsql AS
+               $$ BEGIN INSERT INTO public.counted VALUES (1); RETURN NULL; END $$;
+             DO $$ DECLARE v text; BEGIN
+               FOREACH v IN ARRAY ARRAY['idempotency_key', 'dispatch_job', 'dispatch_job_metadata', 'scheduled_job',
+                 'participant_outbox_sequences', 'payment_outbox_pending', 'ready_group'] LOOP
+                 EXECUTE format('CREATE TRIGGER counting AFTER INSERT ON %I FOR EACH STATEMENT EXECUTE FUNCTION count_statement()', v);
+               END LOOP;
+             END $$",
+        )
+        .await
+        .unwrap();
+    let soon: Timestamp = t.one("SELECT clock_timestamp() + interval '1 hour'").await;
+    let mut counts = Vec::new();
+    for size in [3, 900] {
+        let batch: Vec<_> = (0..size)
+            .map(|n| {
+                let mut job = t.job(Some(&format!("g{}", n % 50)));
+                job.idempotency_key = Some(format!("{size}-{n}"));
+                job.metadata = [("n".to_owned(), n.to_string())].into();
+                job.scheduled_for = (n % 3 == 2).then_some(soon);
+                job
+            })
+            .collect();
+        create(&t.store, &batch).await.unwrap();
+        counts.push(t.one::<i64>("SELECT count(*) FROM counted").await);
+        t.sql.batch_execute("TRUNCATE counted").await.unwrap();
+    }
+    assert_eq!(counts, [7, 7], "one for each table");
+    assert_eq!(t.one::<i64>("SELECT count(*) FROM dispatch_job").await, 903);
+}
+
+/// The way for one and the way for many store the same rows and refuse with the same words.
+#[tokio::test]
+async fn one_and_many_are_the_same_way_in() {
+    let t = TestStore::new().await;
+    let mut full = t.job(Some("g"));
+    full.metadata = [("a".to_owned(), "b".to_owned())].into();
+    full.headers = vec![("X-A".to_owned(), "b".to_owned())];
+    full.idempotency_key = Some("k1".to_owned());
+    let (mut alone, mut immediate) = (t.job(None), t.job(Some("g")));
+    alone.external_id = Some("e".to_owned());
+    immediate.mode = Mode::Immediate;
+    let kinds = [full, alone, immediate];
+    for job in &kinds {
+        t.create(job).await;
+    }
+    let mut again = kinds.to_vec();
+    again[0].idempotency_key = Some("k2".to_owned());
+    create(&t.store, &again).await.unwrap();
+    let differ = "
+        SELECT count(*) FROM (
+          SELECT row_number() OVER (ORDER BY j.outbox_id) % 3 AS kind, to_jsonb(j) - '{outbox_id,rail_key,created_at,idempotency_key}'::text[] AS job,
+            to_jsonb(p) - '{outbox_id,sequence_id,partition_id,created_at,next_attempt_at}'::text[] AS pending,
+            encode(k.content_hash, 'hex') AS hash, (SELECT count(*) FROM dispatch_job_metadata WHERE dispatch_job_id = j.outbox_id) AS metadata
+          FROM dispatch_job j JOIN payment_outbox_pending p USING (outbox_id) LEFT JOIN idempotency_key k USING (outbox_id)
+        ) s GROUP BY kind, job, pending, hash, metadata HAVING count(*) = 2";
+    assert_eq!(t.sql.query(differ, &[]).await.unwrap().len(), 3, "each kind twice, the same both times");
+    // The first's own time comes back with its repeat, on both ways.
+    let first = t.create(&kinds[0]).await;
+    let of_row: Timestamp = t.one("SELECT created_at FROM dispatch_job WHERE idempotency_key = 'k1'").await;
+    assert_eq!((first.created, first.created_at), (false, of_row));
+    let pair = create(&t.store, &kinds[..2]).await.unwrap();
+    assert_eq!((pair[0].created, pair[0].created_at, pair[1].created), (false, of_row, true));
+    let changes: [(&str, fn(&mut NewJob)); 6] = [
+        ("source", |job| job.source = "x".repeat(256)),
+        ("target_url", |job| job.target_url = "ftp://x".to_owned()),
+        ("headers", |job| job.headers = vec![("host".to_owned(), "x".to_owned())]),
+        ("metadata", |job| job.metadata = [("k".repeat(256), String::new())].into()),
+        ("rail_type", |job| job.rail_type = "pigeon".to_owned()),
+        ("participant_id", |job| job.group = Some(ParticipantId::new("a\r\nb"))),
+    ];
+    for (field, change) in changes {
+        let mut bad = t.job(Some("g"));
+        change(&mut bad);
+        let one = create(&t.store, std::slice::from_ref(&bad)).await.unwrap_err();
+        let many = create(&t.store, &[t.job(None), bad.clone()]).await.unwrap_err();
+        let (
+            StoreError::Invalid { field: a, detail: said, .. },
+            StoreError::Invalid { field: b, detail: also, ordinal },
+        ) = (one, many)
+        else {
+            panic!("{field} is refused as bad input")
+        };
+        assert_eq!((a.as_str(), b.as_str(), ordinal, said), (field, field, 2, also));
+        let each = create_each(&t.store, &[bad, t.job(None)]).await.unwrap();
+        assert!(matches!(&each[0], Placed::Refused { field: named, .. } if named == field), "{each:?}");
+        assert!(matches!(&each[1], Placed::Taken(made) if made.created), "{each:?}");
     }
 }

@@ -1,0 +1,184 @@
+//! The way in for a batch whose items stand for themselves: what is wrong with one, or in one's way, keeps no other out.
+//!
+//! All items are tried in one transaction. Only if that fails for a reason that may be one item's alone, a lock that
+//! somebody holds for long or an error of the database, the batch is halved, by lane, until the reason stands alone.
+//! Behind the first item of a lane that could not be stored nothing of that lane is, so that the order of the lane is
+//! the order of the batch when the rest is sent again.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use railyard_core::job::NewJob;
+use railyard_core::{Mode, ParticipantId};
+
+use super::columns::Columns;
+use super::create::{Created, MANY, created, give_back};
+use crate::connect::Store;
+use crate::error::StoreError;
+
+/// How long the whole batch waits for a lock, and each part of one that has waited in vain.
+const WHOLE_LOCK_TIMEOUT_MS: u32 = 1000;
+const PART_LOCK_TIMEOUT_MS: u32 = 100;
+/// A serialization failure or a deadlock did nothing: the same transaction again, so many times.
+const REPEATS_MAX: u32 = 3;
+/// After this the parts that have not had their turn are to come again: the caller has a deadline of its own.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What became of one item.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Placed {
+    /// It was made, or found, or its key stands for other content.
+    Taken(Created),
+    /// It was refused; the same item is refused again.
+    Refused {
+        /// Which field, in the database's spelling.
+        field: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// It was not stored, and may be with the next call.
+    Later {
+        /// Why.
+        detail: String,
+    },
+    /// The database failed at this item.
+    Failed {
+        /// Its words, for our log.
+        detail: String,
+    },
+}
+
+/// Indices of items that must keep their order among themselves.
+type Lane = Vec<usize>;
+
+/// Makes what can be made of the jobs. Answers in their order.
+///
+/// # Errors
+/// [`StoreError::Unavailable`] if nothing is known to be stored: whether anything is, the same call with the same
+/// idempotency keys finds out.
+pub async fn create_each(store: &Store, jobs: &[NewJob]) -> Result<Vec<Placed>, StoreError> {
+    let later = || Placed::Later { detail: "was not tried: what stands before it took too long".to_owned() };
+    let mut placed: Vec<Placed> = jobs.iter().map(|_| later()).collect();
+    let mut any = false;
+    let mut parts: VecDeque<Vec<Lane>> = VecDeque::from([lanes(jobs)]);
+    let mut lock_timeout_ms = WHOLE_LOCK_TIMEOUT_MS;
+    let started = Instant::now();
+    while let Some(part) = parts.pop_front() {
+        if started.elapsed() > PATIENCE {
+            break;
+        }
+        // As they came, so that of two items with one key the first is the first.
+        let mut indices: Lane = part.iter().flatten().copied().collect();
+        indices.sort_unstable();
+        if indices.is_empty() {
+            continue;
+        }
+        match together(store, jobs, &indices, lock_timeout_ms).await {
+            Ok(rows) => {
+                any = true;
+                for (index, one) in indices.into_iter().zip(rows) {
+                    placed[index] = one;
+                }
+            }
+            Err(StoreError::Unavailable { detail }) if !any => return Err(StoreError::Unavailable { detail }),
+            Err(StoreError::Unavailable { detail }) => {
+                tracing::debug!(detail, "database unavailable in the middle of a batch");
+                break;
+            }
+            Err(error) => {
+                lock_timeout_ms = PART_LOCK_TIMEOUT_MS;
+                match <[Lane; 1]>::try_from(part) {
+                    Ok([lane]) => one_by_one(store, jobs, &lane, &mut placed, error).await,
+                    Err(mut part) => {
+                        let second = part.split_off(part.len() / 2);
+                        parts.push_front(second);
+                        parts.push_front(part);
+                    }
+                }
+            }
+        }
+    }
+    Ok(placed)
+}
+
+/// A lane that failed as a whole with `error`: item after item, up to the first that cannot be stored.
+async fn one_by_one(store: &Store, jobs: &[NewJob], lane: &[usize], placed: &mut [Placed], error: StoreError) {
+    let mut error = error;
+    for &index in lane {
+        if lane.len() > 1 {
+            match together(store, jobs, &[index], PART_LOCK_TIMEOUT_MS).await {
+                Ok(mut rows) => {
+                    if let Some(row) = rows.pop() {
+                        placed[index] = row;
+                    }
+                    continue;
+                }
+                Err(found) => error = found,
+            }
+        }
+        placed[index] = match error.is_transient() {
+            true => Placed::Later { detail: "another transaction holds what this one needs".to_owned() },
+            false => Placed::Failed { detail: error.to_string() },
+        };
+        for &behind in lane.iter().skip_while(|other| **other != index).skip(1) {
+            placed[behind] = Placed::Later { detail: "stands behind one of its group that was not stored".to_owned() };
+        }
+        return;
+    }
+}
+
+async fn together(
+    store: &Store,
+    jobs: &[NewJob],
+    indices: &[usize],
+    lock_timeout_ms: u32,
+) -> Result<Vec<Placed>, StoreError> {
+    let columns = Columns::of(indices.iter().map(|index| &jobs[*index]))?;
+    let lock_timeout = lock_timeout_ms.to_string();
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let conn = store.api().await?;
+        let attempt = async {
+            let statement = conn.prepare_cached(MANY).await?;
+            let mut parameters = columns.many().to_vec();
+            parameters.extend_from_slice(&[&true, &lock_timeout]);
+            conn.query(&statement, &parameters).await?.iter().map(placed_row).collect()
+        };
+        let result = attempt.await;
+        match give_back(conn, result) {
+            Err(StoreError::Repeat { .. }) if tries < REPEATS_MAX => {}
+            other => return other,
+        }
+    }
+}
+
+fn placed_row(row: &tokio_postgres::Row) -> Result<Placed, StoreError> {
+    let fault: Option<String> = row.try_get("fault")?;
+    match fault {
+        None => Ok(Placed::Taken(created(row)?)),
+        Some(fault) => {
+            let (field, detail) = fault.split_once(": ").unwrap_or(("item", &fault));
+            Ok(Placed::Refused { field: field.to_owned(), detail: detail.to_owned() })
+        }
+    }
+}
+
+/// Groups in the order of their first items; what has no order is a lane of its own.
+fn lanes(jobs: &[NewJob]) -> Vec<Lane> {
+    let mut lanes: Vec<Lane> = Vec::new();
+    let mut of_group: HashMap<&ParticipantId, usize> = HashMap::new();
+    for (index, job) in jobs.iter().enumerate() {
+        match job.group.as_ref().filter(|_| job.mode != Mode::Immediate) {
+            Some(group) => {
+                let lane = *of_group.entry(group).or_insert(lanes.len());
+                match lanes.get_mut(lane) {
+                    Some(lane) => lane.push(index),
+                    None => lanes.push(vec![index]),
+                }
+            }
+            None => lanes.push(vec![index]),
+        }
+    }
+    lanes
+}
