@@ -48,6 +48,7 @@ mod s3_replay;
 mod s3_search;
 mod s3_secrets;
 mod s3_signing;
+mod s4_events;
 mod smoke;
 mod tidy;
 mod trap_attempts;

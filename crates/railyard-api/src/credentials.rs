@@ -213,6 +213,7 @@ async fn delete(
                 users.push("open jobs".to_owned());
             }
             users.extend(usage.rails.iter().map(|rail| format!("rail {rail}")));
+            users.extend(usage.subscriptions.iter().map(|name| format!("subscription {name}")));
             let detail = format!("used by {}; with force=true open jobs end in ERROR", users.join(", "));
             Err(Problem::conflict(detail))
         }

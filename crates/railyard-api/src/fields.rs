@@ -77,6 +77,11 @@ impl<'a> Fields<'a> {
         self.found.remove(field).filter(|value| value.get() != "null")
     }
 
+    /// A field as it stands there, null included; none if it is missing.
+    pub(crate) fn as_it_stands(&mut self, field: &str) -> Option<&'a RawValue> {
+        self.found.remove(field)
+    }
+
     /// A string that a later reading takes; none if it is not one.
     pub(crate) fn peek_text(&self, field: &str) -> Option<String> {
         serde_json::from_str(self.found.get(field)?.get()).ok()

@@ -36,7 +36,7 @@ use crate::state::ApiState;
 pub(crate) use process::{WAITING_MAX, routes as process_routes};
 pub(crate) use replay::{ReplayBody, ReplayView, many as replay_many};
 use request::JobBody;
-pub(crate) use request::PROTOCOL;
+pub(crate) use request::{GROUP_FORM, HEADER_NAME_FORM, HEADER_VALUE_FORM, PROTOCOL};
 use view::{AttemptView, JobRef, JobView};
 
 const ROOT: &str = "/api/dispatch/jobs";

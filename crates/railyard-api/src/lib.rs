@@ -19,6 +19,7 @@ mod catalog;
 mod credentials;
 mod dlq;
 mod docs;
+mod events;
 mod fields;
 mod groups;
 mod health;
@@ -62,6 +63,7 @@ pub fn router(state: ApiState) -> Router {
 fn routes_in_turn() -> OpenApiRouter<ApiState> {
     OpenApiRouter::with_openapi(openapi::frame())
         .merge(jobs::routes())
+        .merge(events::routes())
         .merge(credentials::routes())
         .merge(groups::routes())
         .merge(rails::routes())

@@ -29,6 +29,7 @@ pub(crate) use refusals::Conflict;
     ),
     tags(
         (name = "jobs", description = "Webhook jobs: create, read, follow."),
+        (name = "events", description = "What happened, and who wants to hear of it."),
         (name = "credentials", description = "The secrets that calls are signed with. They go in and never come out."),
         (name = "groups", description = "What stands where, and what an operator decides about it."),
         (name = "rails", description = "Where messages go out, and the switch of each."),

@@ -4,6 +4,7 @@ mod admin;
 mod auth;
 mod batch;
 mod credentials;
+mod events;
 mod faults;
 mod jobs;
 mod kit;

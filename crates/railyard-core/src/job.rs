@@ -122,7 +122,7 @@ impl NewJob {
         self.check_call(&mut found, payload_bytes_max);
         self.check_times_and_numbers(&mut found);
         self.check_metadata(&mut found);
-        if found.0.is_empty() { Ok(()) } else { Err(found.0) }
+        found.end()
     }
 
     /// The target's origin, key of caps and breakers; none if the target is not one that can be called.
@@ -148,9 +148,9 @@ impl NewJob {
                 found.add("groupId", "has a control character".to_owned());
             }
         }
-        found.name("railType", &self.rail_type);
+        found.name("railType", &self.rail_type, RAIL_NAME_BYTES_MAX);
         if let Some(pool) = &self.pool {
-            found.name("pool", pool);
+            found.name("pool", pool, RAIL_NAME_BYTES_MAX);
         }
         if let Some(key) = &self.idempotency_key {
             found.required("idempotencyKey", key, KEY_BYTES_MAX);
@@ -304,15 +304,20 @@ fn content_type_is_valid(text: &str) -> bool {
 
 /// Collects errors, so that one answer names them all.
 #[derive(Default)]
-struct Found(Vec<FieldError>);
+pub(crate) struct Found(Vec<FieldError>);
 
 impl Found {
-    fn add(&mut self, field: &str, detail: String) {
+    /// What was found.
+    pub(crate) fn end(self) -> Result<(), Vec<FieldError>> {
+        if self.0.is_empty() { Ok(()) } else { Err(self.0) }
+    }
+
+    pub(crate) fn add(&mut self, field: &str, detail: String) {
         self.0.push(FieldError { field: field.to_owned(), detail });
     }
 
     /// Text that PostgreSQL can store, no longer than its column's bound.
-    fn text(&mut self, field: &str, text: &str, bytes_max: usize) {
+    pub(crate) fn text(&mut self, field: &str, text: &str, bytes_max: usize) {
         if text.contains('\0') {
             self.add(field, "has a NUL character".to_owned());
         }
@@ -321,7 +326,7 @@ impl Found {
         }
     }
 
-    fn required(&mut self, field: &str, text: &str, bytes_max: usize) {
+    pub(crate) fn required(&mut self, field: &str, text: &str, bytes_max: usize) {
         if text.trim().is_empty() {
             self.add(field, "is missing or blank".to_owned());
         }
@@ -329,10 +334,10 @@ impl Found {
     }
 
     /// A name in the configuration's alphabet.
-    fn name(&mut self, field: &str, text: &str) {
+    pub(crate) fn name(&mut self, field: &str, text: &str, bytes_max: usize) {
         let known = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b));
-        if text.is_empty() || text.len() > RAIL_NAME_BYTES_MAX || !known {
-            self.add(field, format!("is not 1 to {RAIL_NAME_BYTES_MAX} letters, digits, '_', '.' or '-'"));
+        if text.is_empty() || text.len() > bytes_max || !known {
+            self.add(field, format!("is not 1 to {bytes_max} letters, digits, '_', '.' or '-'"));
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod breaker;
 pub mod classify;
 pub mod error_code;
+pub mod event;
 pub mod group;
 pub mod headers;
 pub mod hold;

@@ -255,6 +255,10 @@ async fn delete_in(conn: &Conn, id: CredentialsId, force: bool, actor: &str) -> 
     if used.is_used() && !force {
         return Ok(Deletion::InUse(used));
     }
+    // Nothing is sent unsigned: whoever has a subscription without credentials gets no events.
+    let mute = "UPDATE event_subscription SET enabled = false, updated_at = clock_timestamp() \
+                WHERE credentials_id = $1 AND enabled";
+    conn.execute(mute, &[&id.0]).await?;
     let empty = "UPDATE dispatch_credentials SET sealed = '', active_from = NULL, overlap_until = NULL, \
                  deleted_at = clock_timestamp(), updated_at = clock_timestamp() WHERE credentials_id = $1";
     conn.execute(empty, &[&id.0]).await?;

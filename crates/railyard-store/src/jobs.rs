@@ -9,7 +9,7 @@ mod attempts;
 mod cancel;
 mod columns;
 mod create;
-mod each;
+pub(crate) mod each;
 mod read;
 mod replay;
 mod search;

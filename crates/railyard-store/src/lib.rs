@@ -13,6 +13,7 @@ pub mod crypt;
 pub mod discover;
 pub mod doctor;
 pub mod error;
+pub mod events;
 pub mod failpoint;
 pub mod gauges;
 pub mod heal;

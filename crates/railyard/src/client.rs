@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use reqwest::{Method, Url};
 
-pub(crate) use answer::{Answer, CallError, Problem};
+pub(crate) use answer::{Answer, CallError, FieldProblem, Problem};
 pub(crate) use patience::Patience;
 
 use crate::cli::ApiArgs;

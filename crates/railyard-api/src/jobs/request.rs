@@ -29,9 +29,9 @@ pub(crate) const PROTOCOL: &str = "HTTP_WEBHOOK";
 /// Names that stand in configuration files.
 const NAME_FORM: &str = "^[A-Za-z0-9_.-]+$";
 /// A group's name goes out in a header.
-const GROUP_FORM: &str = r"^[^\u0000-\u001f\u007f]*[^\u0000-\u001f\u007f\s][^\u0000-\u001f\u007f]*$";
-const HEADER_NAME_FORM: &str = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$";
-const HEADER_VALUE_FORM: &str = r"^[^\u0000-\u0008\u000a-\u001f\u007f]*$";
+pub(crate) const GROUP_FORM: &str = r"^[^\u0000-\u001f\u007f]*[^\u0000-\u001f\u007f\s][^\u0000-\u001f\u007f]*$";
+pub(crate) const HEADER_NAME_FORM: &str = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$";
+pub(crate) const HEADER_VALUE_FORM: &str = r"^[^\u0000-\u0008\u000a-\u001f\u007f]*$";
 const TRACE_FORM: &str = "^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$";
 const TRACE_CHARS: usize = 55;
 

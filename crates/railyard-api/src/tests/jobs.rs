@@ -293,3 +293,13 @@ async fn payment_rails_take_objects_alone_and_have_their_own_defaults() {
     let both = json!({"serviceAccountId": "00000000-0000-7000-8000-000000000000"});
     assert_eq!(api.post(JOBS, &payment(both)).await.fields(), ["serviceAccountId"]);
 }
+
+#[tokio::test]
+async fn s3_03_one_protocol_is_known() {
+    let api = Api::new().await;
+    for bad in ["SMTP", "http_webhook", "HTTP_WEBHOOK ", ""] {
+        assert_eq!(api.post(JOBS, &api.job_with(json!({"protocol": bad}))).await.fields(), ["protocol"], "{bad:?}");
+    }
+    let made = api.post(JOBS, &api.job_with(json!({"protocol": "HTTP_WEBHOOK"}))).await;
+    assert_eq!((made.status, &made.json()["protocol"]), (StatusCode::CREATED, &json!("HTTP_WEBHOOK")));
+}

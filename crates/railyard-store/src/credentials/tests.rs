@@ -74,7 +74,10 @@ async fn a_set_that_only_ended_jobs_used_can_be_deleted() {
     };
     rails::configure(&t.store, std::slice::from_ref(&rail)).await.unwrap();
     let refused = delete(&t.store, t.credentials, false, "ops").await.unwrap();
-    assert_eq!(refused, Deletion::InUse(Usage { open_work: false, rails: vec!["bank".to_owned()] }));
+    assert_eq!(
+        refused,
+        Deletion::InUse(Usage { open_work: false, rails: vec!["bank".to_owned()], subscriptions: Vec::new() })
+    );
     rails::configure(&t.store, &[RailSpec { credentials_id: None, ..rail }]).await.unwrap();
     assert_eq!(delete(&t.store, t.credentials, false, "ops").await.unwrap(), Deletion::Deleted);
 }

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use railyard_core::job::NewJob;
 use railyard_core::{Mode, ParticipantId};
+use tokio_postgres::types::ToSql;
 
 use super::columns::Columns;
 use super::create::{Created, MANY, created, give_back};
-use crate::connect::Store;
+use crate::connect::{Conn, Store};
 use crate::error::StoreError;
 
 /// How long the whole batch waits for a lock, and each part of one that has waited in vain.
@@ -49,7 +50,7 @@ pub enum Placed {
 }
 
 /// Indices of items that must keep their order among themselves.
-type Lane = Vec<usize>;
+pub(crate) type Lane = Vec<usize>;
 
 /// Makes what can be made of the jobs. Answers in their order.
 ///
@@ -57,10 +58,57 @@ type Lane = Vec<usize>;
 /// [`StoreError::Unavailable`] if nothing is known to be stored: whether anything is, the same call with the same
 /// idempotency keys finds out.
 pub async fn create_each(store: &Store, jobs: &[NewJob]) -> Result<Vec<Placed>, StoreError> {
+    let lane = |job: &NewJob| job.group.clone().filter(|_| job.mode != Mode::Immediate);
+    place(&Jobs { store, jobs }, lanes(jobs.iter().map(lane)), jobs.len()).await
+}
+
+/// Stores items of these indices, in this order, in one transaction that waits so many milliseconds for a lock.
+pub(crate) trait Together: Sync {
+    /// Answers in the order of the indices.
+    fn together(
+        &self,
+        indices: &[usize],
+        lock_timeout_ms: u32,
+    ) -> impl Future<Output = Result<Vec<Placed>, StoreError>> + Send;
+}
+
+struct Jobs<'a> {
+    store: &'a Store,
+    jobs: &'a [NewJob],
+}
+
+impl Together for Jobs<'_> {
+    async fn together(&self, indices: &[usize], lock_timeout_ms: u32) -> Result<Vec<Placed>, StoreError> {
+        let columns = Columns::of(indices.iter().map(|index| &self.jobs[*index]))?;
+        let lock_timeout = lock_timeout_ms.to_string();
+        let mut parameters = columns.many().to_vec();
+        parameters.extend_from_slice(&[&true, &lock_timeout]);
+        one_statement(self.store, MANY, &parameters).await
+    }
+}
+
+/// One statement, which is its own transaction: a row an item.
+pub(crate) async fn one_statement(
+    store: &Store,
+    sql: &str,
+    parameters: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<Placed>, StoreError> {
+    let conn = store.api().await?;
+    let result = rows(&conn, sql, parameters).await;
+    give_back(conn, result)
+}
+
+async fn rows(conn: &Conn, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Placed>, StoreError> {
+    let statement = conn.prepare_cached(sql).await?;
+    conn.query(&statement, parameters).await?.iter().map(placed_row).collect()
+}
+
+/// Places `count` items that stand in these lanes.
+pub(crate) async fn place(way: &impl Together, lanes: Vec<Lane>, count: usize) -> Result<Vec<Placed>, StoreError> {
     let later = || Placed::Later { detail: "was not tried: what stands before it took too long".to_owned() };
-    let mut placed: Vec<Placed> = jobs.iter().map(|_| later()).collect();
+    let mut placed: Vec<Placed> = (0..count).map(|_| later()).collect();
     let mut any = false;
-    let mut parts: VecDeque<Vec<Lane>> = VecDeque::from([lanes(jobs)]);
+    let mut parts: VecDeque<Vec<Lane>> = VecDeque::from([lanes]);
     let mut lock_timeout_ms = WHOLE_LOCK_TIMEOUT_MS;
     let started = Instant::now();
     while let Some(part) = parts.pop_front() {
@@ -73,7 +121,7 @@ pub async fn create_each(store: &Store, jobs: &[NewJob]) -> Result<Vec<Placed>, 
         if indices.is_empty() {
             continue;
         }
-        match together(store, jobs, &indices, lock_timeout_ms).await {
+        match repeated(way, &indices, lock_timeout_ms).await {
             Ok(rows) => {
                 any = true;
                 for (index, one) in indices.into_iter().zip(rows) {
@@ -88,7 +136,7 @@ pub async fn create_each(store: &Store, jobs: &[NewJob]) -> Result<Vec<Placed>, 
             Err(error) => {
                 lock_timeout_ms = PART_LOCK_TIMEOUT_MS;
                 match <[Lane; 1]>::try_from(part) {
-                    Ok([lane]) => one_by_one(store, jobs, &lane, &mut placed, error).await,
+                    Ok([lane]) => one_by_one(way, &lane, &mut placed, error).await,
                     Err(mut part) => {
                         let second = part.split_off(part.len() / 2);
                         parts.push_front(second);
@@ -101,12 +149,24 @@ pub async fn create_each(store: &Store, jobs: &[NewJob]) -> Result<Vec<Placed>, 
     Ok(placed)
 }
 
+/// A transaction that did nothing since it met others is sent again as it is.
+async fn repeated(way: &impl Together, indices: &[usize], lock_timeout_ms: u32) -> Result<Vec<Placed>, StoreError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match way.together(indices, lock_timeout_ms).await {
+            Err(StoreError::Repeat { .. }) if tries < REPEATS_MAX => {}
+            other => return other,
+        }
+    }
+}
+
 /// A lane that failed as a whole with `error`: item after item, up to the first that cannot be stored.
-async fn one_by_one(store: &Store, jobs: &[NewJob], lane: &[usize], placed: &mut [Placed], error: StoreError) {
+async fn one_by_one(way: &impl Together, lane: &[usize], placed: &mut [Placed], error: StoreError) {
     let mut error = error;
     for &index in lane {
         if lane.len() > 1 {
-            match together(store, jobs, &[index], PART_LOCK_TIMEOUT_MS).await {
+            match repeated(way, &[index], PART_LOCK_TIMEOUT_MS).await {
                 Ok(mut rows) => {
                     if let Some(row) = rows.pop() {
                         placed[index] = row;
@@ -127,32 +187,7 @@ async fn one_by_one(store: &Store, jobs: &[NewJob], lane: &[usize], placed: &mut
     }
 }
 
-async fn together(
-    store: &Store,
-    jobs: &[NewJob],
-    indices: &[usize],
-    lock_timeout_ms: u32,
-) -> Result<Vec<Placed>, StoreError> {
-    let columns = Columns::of(indices.iter().map(|index| &jobs[*index]))?;
-    let lock_timeout = lock_timeout_ms.to_string();
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        let conn = store.api().await?;
-        let attempt = async {
-            let statement = conn.prepare_cached(MANY).await?;
-            let mut parameters = columns.many().to_vec();
-            parameters.extend_from_slice(&[&true, &lock_timeout]);
-            conn.query(&statement, &parameters).await?.iter().map(placed_row).collect()
-        };
-        let result = attempt.await;
-        match give_back(conn, result) {
-            Err(StoreError::Repeat { .. }) if tries < REPEATS_MAX => {}
-            other => return other,
-        }
-    }
-}
-
+/// A row of an item that was taken or refused.
 fn placed_row(row: &tokio_postgres::Row) -> Result<Placed, StoreError> {
     let fault: Option<String> = row.try_get("fault")?;
     match fault {
@@ -165,18 +200,13 @@ fn placed_row(row: &tokio_postgres::Row) -> Result<Placed, StoreError> {
 }
 
 /// Groups in the order of their first items; what has no order is a lane of its own.
-fn lanes(jobs: &[NewJob]) -> Vec<Lane> {
+pub(crate) fn lanes(groups: impl Iterator<Item = Option<ParticipantId>>) -> Vec<Lane> {
     let mut lanes: Vec<Lane> = Vec::new();
-    let mut of_group: HashMap<&ParticipantId, usize> = HashMap::new();
-    for (index, job) in jobs.iter().enumerate() {
-        match job.group.as_ref().filter(|_| job.mode != Mode::Immediate) {
-            Some(group) => {
-                let lane = *of_group.entry(group).or_insert(lanes.len());
-                match lanes.get_mut(lane) {
-                    Some(lane) => lane.push(index),
-                    None => lanes.push(vec![index]),
-                }
-            }
+    let mut of_group: HashMap<ParticipantId, usize> = HashMap::new();
+    for (index, group) in groups.enumerate() {
+        let lane = group.map_or(lanes.len(), |group| *of_group.entry(group).or_insert(lanes.len()));
+        match lanes.get_mut(lane) {
+            Some(lane) => lane.push(index),
             None => lanes.push(vec![index]),
         }
     }

@@ -46,7 +46,7 @@ pub(crate) struct CreateJobs {
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) fields: JobFields,
-    /// Requests at once. A group's jobs are created one by one in the file's order whatever this is.
+    /// Requests at once, with up to 100 jobs each. A group's jobs are created in the file's order whatever this is.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) concurrency: u16,
     /// Stop at the first line that is refused.

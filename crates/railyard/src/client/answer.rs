@@ -9,8 +9,6 @@ use serde_json::Value;
 /// A 2xx answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    /// 201 for something new.
-    pub(crate) status: u16,
     /// Its JSON; null if there is none.
     pub(crate) body: Value,
 }
@@ -70,11 +68,11 @@ impl Answer {
             return Err(CallError::Refused(Problem::read(status, retry_after, &bytes)));
         }
         if bytes.is_empty() {
-            return Ok(Self { status: status.as_u16(), body: Value::Null });
+            return Ok(Self { body: Value::Null });
         }
         let not_json = |error| CallError::Unreachable(format!("the answer is not JSON: {error}"));
         let body = serde_json::from_slice(&bytes).map_err(not_json)?;
-        Ok(Self { status: status.as_u16(), body })
+        Ok(Self { body })
     }
 }
 

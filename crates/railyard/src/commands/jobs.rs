@@ -19,6 +19,8 @@ pub(crate) use list::{list, object};
 
 /// Where jobs are.
 const PATH: &str = "api/dispatch/jobs";
+/// Where many are made at once.
+const BATCH_PATH: &str = "api/dispatch/jobs/batch";
 
 /// Creates one job, or a file of them.
 ///

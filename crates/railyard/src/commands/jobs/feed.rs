@@ -1,20 +1,29 @@
-//! Creates a file of jobs. It reads ahead a bounded number of lines, has a bounded number of requests out, and never
-//! two of one group, so that the file's order is the group's order. An API that is away is waited for: every line is
-//! sent with the same idempotency key until it is answered. If the command is killed, a file whose lines have keys of
-//! their own can be given again from the start; lines that were taken before are answered as already there.
+//! Creates a file of jobs, many in one request. It reads ahead a bounded number of lines, has a bounded number of
+//! requests out, and never two with jobs of one group, so that the file's order is the group's order. An API that is
+//! away is waited for: every line is sent with the same idempotency key until it is answered. If the command is killed,
+//! a file whose lines have keys of their own can be given again from the start; lines that were taken before are
+//! answered as already there.
+
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use reqwest::Method;
+use serde_json::Value;
 
 use super::body::{Defaults, Job, Ready};
 use super::lanes::Lanes;
 use super::lines::{Line, Lines};
 use super::report::Report;
-use crate::client::{Answer, CallError, Client, Patience};
+use crate::client::{CallError, Client, FieldProblem, Patience, Problem};
 
 /// Lines that may wait here for their turn.
-const WINDOW_LINES: usize = 1000;
+const WINDOW_LINES: usize = 2000;
+/// Lines and bytes of one request.
+const BATCH_LINES_MAX: usize = 100;
+const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// What is to come again comes again after this.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// How to create them.
 pub(super) struct Feed {
@@ -30,10 +39,18 @@ struct Item {
     body: Vec<u8>,
 }
 
+/// What became of a line.
+enum Fate {
+    Created,
+    Existing,
+    Refused(Problem),
+}
+
 struct Done {
-    line: u64,
-    lane: Option<String>,
-    result: Result<Answer, CallError>,
+    lanes: Vec<String>,
+    fates: Vec<(u64, Fate)>,
+    /// The line that nothing better can come behind.
+    broken: Option<(u64, CallError)>,
 }
 
 impl Feed {
@@ -46,25 +63,38 @@ impl Feed {
         let mut lanes = Lanes::default();
         let mut out: FuturesUnordered<BoxFuture<'_, Done>> = FuturesUnordered::new();
         let mut more = true;
+        // Whoever stops at the first bad line sends none behind it.
+        let batch_lines_max = if self.strict { 1 } else { BATCH_LINES_MAX };
         loop {
+            // Full batches while there is more to read; what is left once there is not, or nothing else is under way.
             while out.len() < self.concurrency
-                && let Some((lane, item)) = lanes.take()
+                && lanes.waiting() > 0
+                && (!more || out.is_empty() || lanes.waiting() >= batch_lines_max)
             {
+                let batch = lanes.take_many(batch_lines_max, BATCH_BYTES_MAX, |item: &Item| item.body.len());
+                if batch.items.is_empty() {
+                    break;
+                }
                 let waiting = report.waiting();
-                out.push(Box::pin(self.send(lane, item, waiting)));
+                out.push(Box::pin(self.send(batch.lanes, batch.items, waiting)));
             }
             if out.is_empty() && !more {
                 return Ok(report);
             }
             tokio::select! {
-                Some(done) = out.next(), if !out.is_empty() => {
-                    settle(&mut report, done.line, done.result)?;
-                    lanes.done(done.lane);
-                }
+                biased;
                 line = lines.next(), if more && lanes.waiting() < WINDOW_LINES => match line {
                     Some(line) => self.take(&line?, &mut lanes, &mut report),
                     None => more = false,
                 },
+                Some(done) = out.next(), if !out.is_empty() => {
+                    settle(&mut report, done.fates);
+                    if let Some((line, error)) = done.broken {
+                        report.abandon();
+                        return Err(anyhow::Error::new(error).context(format!("line {line}")));
+                    }
+                    lanes.done_all(done.lanes);
+                }
             }
             if self.strict && report.refused() > 0 {
                 more = false;
@@ -82,27 +112,111 @@ impl Feed {
         }
     }
 
-    async fn send(&self, lane: Option<String>, item: Item, on_wait: impl Fn(&CallError)) -> Done {
-        let call = || self.client.call(Method::POST, super::PATH, Some(item.body.clone()));
-        let result = self.patience.call(call, on_wait).await;
-        Done { line: item.line, lane, result }
+    /// Sends these until each is answered for good.
+    async fn send(&self, lanes: Vec<String>, items: Vec<Item>, on_wait: impl Fn(&CallError) + Sync) -> Done {
+        let mut done = Done { lanes, fates: Vec::new(), broken: None };
+        let began = Instant::now();
+        // In the order of the file; a part that the API refuses as a whole is halved.
+        let mut parts = vec![items];
+        while let Some(mut part) = parts.pop() {
+            let Some(first) = part.first().map(|item| item.line) else { continue };
+            let body = array(&part);
+            let call = || self.client.call(Method::POST, super::BATCH_PATH, Some(body.clone()));
+            match self.patience.call(call, &on_wait).await {
+                Ok(answer) => {
+                    let again = sort_out(part, &answer.body, &mut done.fates);
+                    if again.is_empty() {
+                        continue;
+                    }
+                    if began.elapsed() > self.patience.limit {
+                        let problem = problem(503, "still to be sent again when the patience was over".to_owned());
+                        done.broken = Some((again[0].line, CallError::Refused(problem)));
+                        return done;
+                    }
+                    tokio::time::sleep(AGAIN_AFTER).await;
+                    parts.push(again);
+                }
+                Err(error) => match error.into_this_jobs_problem() {
+                    Ok(problem) if part.len() == 1 => done.fates.push((first, Fate::Refused(problem))),
+                    Ok(_) => {
+                        let behind = part.split_off(part.len() / 2);
+                        parts.push(behind);
+                        parts.push(part);
+                    }
+                    Err(error) => {
+                        done.broken = Some((first, error));
+                        return done;
+                    }
+                },
+            }
+        }
+        done
     }
 }
 
-/// Counts what became of a line; fails if nothing better can come of the lines behind it.
-fn settle(report: &mut Report, line: u64, result: Result<Answer, CallError>) -> anyhow::Result<()> {
-    match result {
-        Ok(answer) if answer.status == 201 => report.created(),
-        Ok(_) => report.existing(),
-        Err(error) => match error.into_this_jobs_problem() {
-            Ok(problem) => report.refuse(line, problem),
-            Err(error) => {
-                report.abandon();
-                return Err(anyhow::Error::new(error).context(format!("line {line}")));
+/// Notes what is answered for good, and gives back what is to be sent again, in its order.
+fn sort_out(part: Vec<Item>, answer: &Value, fates: &mut Vec<(u64, Fate)>) -> Vec<Item> {
+    let results = answer["results"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut again = Vec::new();
+    for (index, item) in part.into_iter().enumerate() {
+        let result = results.get(index).unwrap_or(&Value::Null);
+        let fate = match result["status"].as_str().unwrap_or_default() {
+            "SUCCESS" => Fate::Created,
+            "SKIPPED" => Fate::Existing,
+            "BAD_REQUEST" => Fate::Refused(refusal(result)),
+            "INTERNAL_ERROR" => Fate::Refused(problem(500, result["error"].as_str().unwrap_or_default().to_owned())),
+            _ => {
+                again.push(item);
+                continue;
             }
-        },
+        };
+        fates.push((item.line, fate));
     }
-    Ok(())
+    again
+}
+
+fn refusal(result: &Value) -> Problem {
+    let field = |error: &Value, name: &str| error[name].as_str().unwrap_or_default().to_owned();
+    let errors: Vec<FieldProblem> = result["errors"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|error| FieldProblem { field: field(error, "field"), detail: field(error, "detail") })
+        .collect();
+    let detail =
+        if errors.is_empty() { result["error"].as_str().unwrap_or_default().to_owned() } else { String::new() };
+    Problem { errors, ..problem(400, detail) }
+}
+
+fn problem(status: u16, detail: String) -> Problem {
+    let title = if status == 400 { "Invalid input" } else { "Not created" }.to_owned();
+    Problem {
+        status,
+        title,
+        detail: Some(detail).filter(|detail| !detail.is_empty()),
+        errors: Vec::new(),
+        retry_after: None,
+    }
+}
+
+fn array(items: &[Item]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(items.iter().map(|item| item.body.len() + 1).sum::<usize>() + 1);
+    for (index, item) in items.iter().enumerate() {
+        body.push(if index == 0 { b'[' } else { b',' });
+        body.extend_from_slice(&item.body);
+    }
+    body.push(b']');
+    body
+}
+
+fn settle(report: &mut Report, fates: Vec<(u64, Fate)>) {
+    for (line, fate) in fates {
+        match fate {
+            Fate::Created => report.created(),
+            Fate::Existing => report.existing(),
+            Fate::Refused(problem) => report.refuse(line, problem),
+        }
+    }
 }
 
 #[cfg(test)]

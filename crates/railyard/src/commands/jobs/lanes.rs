@@ -2,6 +2,15 @@
 
 use std::collections::{HashMap, VecDeque};
 
+/// Items that go together.
+#[derive(Debug)]
+pub(super) struct Taken<T> {
+    /// Closed until [`Lanes::done_all`].
+    pub(super) lanes: Vec<String>,
+    /// Each lane's in the order they came.
+    pub(super) items: Vec<T>,
+}
+
 /// Items in lanes. Items without a lane are all independent.
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
@@ -34,15 +43,51 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// The next item that may go; its lane is closed until [`Lanes::done`].
-    pub(super) fn take(&mut self) -> Option<(Option<String>, T)> {
-        let taken = self.ready.pop_front()?;
-        self.waiting -= 1;
-        Some(taken)
+    /// What may go next, with what stands behind it in its lane: so many items of so much weight in all, at least one
+    /// if there is one. Their lanes are closed until [`Lanes::done_all`].
+    pub(super) fn take_many(&mut self, items_max: usize, weight_max: usize, weigh: impl Fn(&T) -> usize) -> Taken<T> {
+        let mut taken = Taken { lanes: Vec::new(), items: Vec::new() };
+        let mut weight = 0;
+        let mut fits = |item: &T, items: usize| {
+            weight += weigh(item);
+            items == 0 || (items < items_max && weight <= weight_max)
+        };
+        while let Some((_, item)) = self.ready.front()
+            && fits(item, taken.items.len())
+            && let Some((lane, item)) = self.ready.pop_front()
+        {
+            taken.items.push(item);
+            let Some(name) = lane else { continue };
+            if let Some(behind) = self.out.get_mut(&name) {
+                while let Some(item) = behind.front()
+                    && fits(item, taken.items.len())
+                    && let Some(item) = behind.pop_front()
+                {
+                    taken.items.push(item);
+                }
+            }
+            taken.lanes.push(name);
+        }
+        self.waiting -= taken.items.len();
+        taken
+    }
+
+    /// What was taken has ended: these lanes may go on.
+    pub(super) fn done_all(&mut self, lanes: Vec<String>) {
+        for lane in lanes {
+            self.done(Some(lane));
+        }
+    }
+
+    /// One item.
+    #[cfg(test)]
+    fn take(&mut self) -> Option<(Option<String>, T)> {
+        let mut taken = self.take_many(1, usize::MAX, |_| 0);
+        Some((taken.lanes.pop(), taken.items.pop()?))
     }
 
     /// An item of this lane has ended: the one behind it may go.
-    pub(super) fn done(&mut self, lane: Option<String>) {
+    fn done(&mut self, lane: Option<String>) {
         let Some(name) = lane else { return };
         let Some(behind) = self.out.get_mut(&name) else { return };
         match behind.pop_front() {
@@ -85,6 +130,22 @@ mod tests {
         assert_eq!(lanes.take(), Some((a(), 2)));
         lanes.done(a());
         assert_eq!((lanes.take(), lanes.waiting()), (None, 0));
+    }
+
+    #[test]
+    fn a_batch_takes_what_stands_behind_in_its_lanes() {
+        let mut lanes = Lanes::default();
+        for (lane, item) in [("a", 1), ("b", 2), ("a", 3), ("a", 4), ("b", 5)] {
+            lanes.push(Some(lane.to_owned()), item);
+        }
+        let first = lanes.take_many(4, 100, |_| 30);
+        assert_eq!((first.items, first.lanes), (vec![1, 3, 4], vec!["a".to_owned()]), "no more than its weight");
+        lanes.push(Some("a".to_owned()), 6);
+        let second = lanes.take_many(4, 100, |_| 1);
+        assert_eq!((second.items, &second.lanes), (vec![2, 5], &vec!["b".to_owned()]), "a is out");
+        assert!(lanes.take_many(4, 100, |_| 1).items.is_empty());
+        lanes.done_all(vec!["a".to_owned(), "b".to_owned()]);
+        assert_eq!(lanes.take_many(4, 0, |_| 1).items, [6], "one at least");
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! The feed against an API that is slow, away and refuses: a real server on a real port.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,51 +23,74 @@ struct Seen {
     /// Requests by key.
     tries: HashMap<String, u32>,
     out: HashMap<String, u32>,
+    requests_out: u32,
+    requests: u32,
     out_max: u32,
     overlaps: u32,
 }
 
 type Api = Arc<Mutex<Seen>>;
 
-/// Refuses the payload "bad" and fails on "poison"; answers each key's first request as if the database were away, after having created the
-/// job for every other one, as an API that dies before its answer.
+/// Answers each item for itself: refuses the payload "bad" and fails on "poison"; answers each key's first sending as to
+/// be sent again, after having created the job for every other one, and what stands behind such a one in its group as
+/// well. Every third request dies before its answer, with everything done.
 async fn create(State(api): State<Api>, body: Bytes) -> Response {
-    let job: Value = serde_json::from_slice(&body).unwrap();
-    let text = |field: &str| job[field].as_str().unwrap_or_default().to_owned();
-    let (key, group) = (text("idempotencyKey"), text("groupId"));
+    let items: Vec<Value> = serde_json::from_slice(&body).unwrap();
+    let text = |job: &Value, field: &str| job[field].as_str().unwrap_or_default().to_owned();
+    let groups: BTreeSet<String> =
+        items.iter().map(|job| text(job, "groupId")).filter(|group| !group.is_empty()).collect();
     {
         let mut seen = api.lock().unwrap();
-        let out = seen.out.entry(group.clone()).or_default();
-        *out += 1;
-        if *out > 1 {
-            seen.overlaps += 1;
+        seen.requests_out += 1;
+        seen.out_max = seen.out_max.max(seen.requests_out);
+        for group in &groups {
+            let out = seen.out.entry(group.clone()).or_default();
+            *out += 1;
+            if *out > 1 {
+                seen.overlaps += 1;
+            }
         }
-        seen.out_max = seen.out_max.max(seen.out.values().sum());
     }
     tokio::task::yield_now().await;
     let mut seen = api.lock().unwrap();
-    *seen.out.get_mut(&group).unwrap() -= 1;
-    if text("payload") == "poison" {
-        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    seen.requests_out -= 1;
+    seen.requests += 1;
+    for group in &groups {
+        *seen.out.get_mut(group).unwrap() -= 1;
     }
-    if text("payload") == "bad" {
-        let problem = json!({"title": "bad input", "errors": [{"field": "payload", "detail": "is bad"}]});
-        return (StatusCode::BAD_REQUEST, problem.to_string()).into_response();
+    let mut behind: BTreeSet<String> = BTreeSet::new();
+    let results: Vec<Value> = items.iter().map(|job| answer(&mut seen, &mut behind, job)).collect();
+    if seen.requests % 3 == 0 {
+        return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "0")]).into_response();
+    }
+    (StatusCode::CREATED, json!({ "results": results, "jobs": [], "count": 0 }).to_string()).into_response()
+}
+
+fn answer(seen: &mut Seen, behind: &mut BTreeSet<String>, job: &Value) -> Value {
+    let text = |field: &str| job[field].as_str().unwrap_or_default().to_owned();
+    let (key, group) = (text("idempotencyKey"), text("groupId"));
+    match text("payload").as_str() {
+        "poison" => return json!({ "status": "INTERNAL_ERROR", "error": "no" }),
+        "bad" => {
+            let errors = json!([{ "field": "payload", "detail": "is bad" }]);
+            return json!({ "status": "BAD_REQUEST", "error": "payload: is bad", "errors": errors });
+        }
+        _ => {}
+    }
+    let known = seen.jobs.iter().any(|(other, _)| *other == key);
+    if known {
+        return json!({ "status": "SKIPPED" });
     }
     let tries = seen.tries.entry(key.clone()).or_default();
     *tries += 1;
-    let first = *tries == 1;
-    let known = seen.jobs.iter().any(|(other, _)| *other == key);
-    if !first || key.len() % 2 == 0 {
-        if !known {
-            seen.jobs.push((key.clone(), group));
+    if behind.contains(&group) || (*tries == 1 && key.len() % 2 == 0) {
+        if !group.is_empty() {
+            behind.insert(group);
         }
-        if !first {
-            let status = if known { StatusCode::OK } else { StatusCode::CREATED };
-            return (status, json!({"id": key}).to_string()).into_response();
-        }
+        return json!({ "status": "RETRY" });
     }
-    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "0")]).into_response()
+    seen.jobs.push((key, group));
+    json!({ "status": "SUCCESS" })
 }
 
 async fn feed(lines: &str, strict: bool, run: impl AsyncFnOnce(Feed, Lines)) -> Api {
