@@ -30,7 +30,7 @@ use crate::fields::Fields;
 use crate::openapi::Conflict;
 use crate::openapi::alias::alias;
 use crate::problem::Problem;
-use crate::query::{Asked, Named};
+use crate::query::{Asked, Cursor, Named};
 use crate::state::ApiState;
 
 pub(crate) use process::{WAITING_MAX, routes as process_routes};
@@ -129,9 +129,8 @@ async fn read(_: Caller<ReadJobs>, State(state): State<ApiState>, Named(id): Nam
 #[into_params(parameter_in = Query)]
 struct After {
     /// Attempts numbered above this.
-    #[serde(default)]
-    #[param(maximum = 4294967295_u32)]
-    after: u32,
+    #[param(schema_with = Cursor::schema)]
+    after: Option<Cursor>,
 }
 
 /// A job's attempts, in order.
@@ -145,6 +144,7 @@ async fn attempts(
     Asked(After { after }): Asked<After>,
 ) -> Result<Json<Vec<AttemptView>>, Problem> {
     let id = job_id(&id)?;
+    let after = after.map_or(0, |after| u32::try_from(after.0).unwrap_or(u32::MAX));
     let rows = jobs::attempts(state.store(), id, after).await?;
     if rows.is_empty() {
         found(state.store(), id).await?;

@@ -133,6 +133,8 @@ def replay(body):
             body.pop(other, None)
     else:
         body["limit"] = CHANCE.randint(1, 3)
+        if body.get("filter") is None:
+            body["filter"] = {}
         for name in ("createdAfter", "createdBefore"):
             if (body.get("filter") or {}).get(name) is not None:
                 body["filter"][name] = ahead(CHANCE.randint(-1000, 1000))
