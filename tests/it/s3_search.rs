@@ -10,6 +10,7 @@ use railyard_core::{CredentialsId, ParticipantId};
 use railyard_store::{Store, StoreConfig, jobs};
 use railyard_testkit::{FakeRail, Http, eventually};
 use serde_json::{Value, json};
+use tokio_postgres::Client;
 
 use crate::api::{Api, JOBS};
 use crate::world::{SOON, World};
@@ -201,6 +202,16 @@ async fn filled() -> World {
     world
 }
 
+/// What is read. A thousand rows a day are faster read whole, so that is made dear: what is asked is whether an index
+/// serves, as it has to with a million.
+async fn plan(sql: &Client, query: &str) -> String {
+    sql.batch_execute("SET enable_seqscan = off").await.unwrap();
+    let rows = sql.query(&format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {query}"), &[]).await.unwrap();
+    let lines: Vec<String> =
+        rows.iter().map(|row| row.get(0)).filter(|line: &String| !line.contains("never executed")).collect();
+    lines.join("\n")
+}
+
 const SUCCESS_RATE: &str = "
 SELECT source, COUNT(*) AS total, SUM(CASE WHEN status = 'COMPLETED' THEN 1 ELSE 0 END) AS successful,
   ROUND(100.0 * SUM(CASE WHEN status = 'COMPLETED' THEN 1 ELSE 0 END) / COUNT(*), 2) AS success_rate
@@ -238,6 +249,31 @@ async fn s3_36_the_dashboards_queries_run_as_they_are() {
     let attempts = world.sql.query(attempts, &[]).await.unwrap();
     let attempts: Vec<(String, i64)> = attempts.iter().map(|row| (row.get(0), row.get(1))).collect();
     assert_eq!(attempts, [("FAILURE".to_owned(), 299), ("SUCCESS".to_owned(), 29671)]);
+}
+
+/// What they read: the ends without success by their index, the attempts by theirs, and of the days that a bound leaves
+/// out next to nothing.
+#[tokio::test]
+async fn s3_35_lists_and_dashboards_use_the_indexes() {
+    let world = filled().await;
+    let day =
+        world.one::<String>("SELECT to_char((clock_timestamp() AT TIME ZONE 'UTC')::date - 10, 'YYYYMMDD')").await;
+    let holds = |plan: &str, what: &str| assert!(plan.contains(what), "{what} is not in\n{plan}");
+    let lacks = |plan: &str, what: &str| assert!(!plan.contains(what), "{what} is in\n{plan}");
+
+    let attention = plan(&world.sql, ATTENTION).await;
+    holds(&attention, &format!("dispatch_job_outcome_p{day}_status_outbox_id_idx"));
+    lacks(&attention, &format!("Seq Scan on dispatch_job_outcome_p{day}"));
+    lacks(&attention, "in_flight");
+    let rate = plan(&world.sql, SUCCESS_RATE).await;
+    holds(&rate, &format!("dispatch_job_p{day}_created_at_idx"));
+    lacks(&rate, &format!("Seq Scan on dispatch_job_p{day}"));
+    let failures = plan(&world.sql, "SELECT * FROM dispatch_attempt WHERE status = 'FAILURE'").await;
+    lacks(&failures, &format!("Seq Scan on payment_outbox_attempt_archive_p{day}"));
+    let recent = "SELECT count(*) FROM dispatch_attempt WHERE attempted_at > NOW() - INTERVAL '1 hour'";
+    lacks(&plan(&world.sql, recent).await, &format!("Seq Scan on payment_outbox_attempt_archive_p{day}"));
+    let tenant = "SELECT dispatch_job_id FROM dispatch_job_metadata WHERE meta_key = 'tenant' AND meta_value = 'acme7'";
+    holds(&plan(&world.sql, tenant).await, "meta_key_meta_value_dispatch_");
 }
 
 /// A search with bounds on the time opens their days and no others; its filters use their indexes.
