@@ -33,7 +33,7 @@ async fn s3_04_one_key_is_one_job_under_fire() {
     let api = Api::new().await;
     let rail = FakeRail::start().await;
     let body = |round: usize, n: usize| {
-        let payload = if round % 2 == 0 { "same".to_owned() } else { format!("own {n}") };
+        let payload = if round.is_multiple_of(2) { "same".to_owned() } else { format!("own {n}") };
         api.job(&rail, &payload, &json!({ "idempotencyKey": format!("round-{round}"), "groupId": "g" }))
     };
     let mut winners: BTreeMap<usize, (Value, Value)> = BTreeMap::new();
@@ -56,7 +56,8 @@ async fn s3_04_one_key_is_one_job_under_fire() {
         let ids: BTreeSet<String> = named
             .map(|answer| answer.json()[if answer.status == 200 { "id" } else { "firstJobId" }].to_string())
             .collect();
-        assert!(ids.iter().all(|named| *named == id.to_string()), "{ids:?}");
+        let id = id.to_string();
+        assert!(ids.iter().all(|named| *named == id), "{ids:?}");
     }
     let completed = "SELECT count(*) FROM dispatch_job_outcome WHERE status = 'COMPLETED'";
     eventually(SOON, "all are delivered", || async { one(&api, completed).await == 20 }).await;
@@ -69,7 +70,7 @@ async fn s3_04_one_key_is_one_job_under_fire() {
             other["idempotencyKey"] = json!(format!("round-{round}"));
             let refused = api.post(&other).await.expect_status(409);
             assert_eq!(&refused.json()["firstJobId"], id);
-            if round % 2 == 0 {
+            if round.is_multiple_of(2) {
                 let again = api.post(&body(*round, 0)).await.expect_status(200).json();
                 assert_eq!((&again["id"], &again["createdAt"]), (id, created_at));
             }

@@ -224,7 +224,7 @@ mod tests {
         let fields = refused(|event| {
             event.kind = " ".to_owned();
             event.source = "a\0".to_owned();
-            event.external_id = Some("x".repeat(256));
+            event.external_id = Some("x".repeat(KEY_BYTES_MAX + 1));
             event.message_group = Some("a\nb".to_owned());
             event.data = Some(bytes::Bytes::from_static(b"[1, 2, 3, 4]"));
         });

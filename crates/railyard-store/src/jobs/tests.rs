@@ -295,7 +295,8 @@ async fn one_and_many_are_the_same_way_in() {
     assert_eq!((first.created, first.created_at), (false, of_row));
     let pair = create(&t.store, &kinds[..2]).await.unwrap();
     assert_eq!((pair[0].created, pair[0].created_at, pair[1].created), (false, of_row, true));
-    let changes: [(&str, fn(&mut NewJob)); 6] = [
+    type Change = fn(&mut NewJob);
+    let changes: [(&str, Change); 6] = [
         ("source", |job| job.source = "x".repeat(256)),
         ("target_url", |job| job.target_url = "ftp://x".to_owned()),
         ("headers", |job| job.headers = vec![("host".to_owned(), "x".to_owned())]),
