@@ -14,8 +14,8 @@ use railyard_store::clock::boottime;
 use railyard_store::connect::Dedicated;
 use railyard_store::discover::Head;
 use railyard_store::heal::{HealRules, Healed};
-use railyard_store::lease;
 use railyard_store::work::{Batch, BeginRequest, Done, Ended, Failed, Settled};
+use railyard_store::{lease, ownership};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
@@ -44,13 +44,13 @@ impl Hand {
     pub(crate) async fn take_over(&mut self) -> Vec<NodeId> {
         let removed = lease::take_over(&mut self.connection.client, self.node).await.unwrap();
         let all: Vec<PartitionId> = (0..=255).map(PartitionId).collect();
-        lease::take_free(&mut self.connection.client, self.node, &all).await.unwrap();
+        ownership::take_free(&mut self.connection.client, self.node, &all).await.unwrap();
         removed
     }
 
     /// Its partitions.
     pub(crate) async fn owned(&self) -> Vec<(PartitionId, Epoch)> {
-        lease::owned(&self.connection.client, self.node).await.unwrap()
+        ownership::owned(&self.connection.client, self.node).await.unwrap()
     }
 
     /// What it would ask for this group's head, under the epoch that the table shows for its partition.

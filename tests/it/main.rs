@@ -7,6 +7,7 @@
 mod api;
 mod bench;
 mod clock;
+mod cluster;
 mod crash;
 mod database;
 mod fleet;

@@ -17,7 +17,7 @@ use railyard_store::clock::boottime;
 use railyard_store::connect::Dedicated;
 use railyard_store::discover::{Cursor, Head, Hint, Search};
 use railyard_store::work::{Batch, BeginRequest, Ended};
-use railyard_store::{Store, lease};
+use railyard_store::{Store, lease, ownership};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -45,8 +45,8 @@ impl Member {
         let node = NodeId(Uuid::new_v4());
         lease::join(&connection.client, node, "bench", LEASE).await?;
         let all: Vec<PartitionId> = (0..=u8::MAX).map(PartitionId).collect();
-        lease::take_free(&mut connection.client, node, &all).await?;
-        let partitions = lease::owned(&connection.client, node).await?;
+        ownership::take_free(&mut connection.client, node, &all).await?;
+        let partitions = ownership::owned(&connection.client, node).await?;
         anyhow::ensure!(partitions.len() == all.len(), "another node owns partitions of this database");
         Ok(Self { node, partitions, connection })
     }

@@ -19,6 +19,7 @@ pub mod limits;
 pub mod message;
 pub mod mode;
 pub mod outcome;
+pub mod ownership;
 pub mod partition;
 pub mod payment;
 pub mod rail;

@@ -46,6 +46,12 @@ impl Lease {
         current.as_ref().as_ref().filter(|membership| boottime() < membership.lease_until).cloned()
     }
 
+    /// Whether this partition is still owned as it was then.
+    pub(crate) fn owns(&self, partition: PartitionId, epoch: Epoch) -> bool {
+        let current = self.current.load();
+        current.as_ref().as_ref().is_some_and(|m| m.partitions.get(&partition) == Some(&epoch))
+    }
+
     /// Whether this membership, and no later one, is good now. Asked at the poll that writes a request.
     pub(crate) fn is_good(&self, node: NodeId) -> bool {
         let current = self.current.load();

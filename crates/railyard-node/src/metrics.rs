@@ -22,6 +22,7 @@ pub(crate) struct Metrics {
     pub(crate) partitions_owned: IntGauge,
     pub(crate) lease_losses: IntCounter,
     pub(crate) takeovers: IntCounter,
+    pub(crate) partitions_given: IntCounter,
     pub(crate) late_results: IntCounterVec,
     pub(crate) repairs: IntCounter,
     pub(crate) quarantined: IntCounter,
@@ -57,6 +58,7 @@ impl Metrics {
             partitions_owned: gauge("railyard_partitions_owned", "partitions that this node owns")?,
             lease_losses: counter("railyard_lease_losses_total", "leases that lapsed while the node was running")?,
             takeovers: counter("railyard_takeovers_total", "dead members removed by this node")?,
+            partitions_given: counter("railyard_partitions_given_total", "partitions handed to other living nodes")?,
             late_results: counters(
                 "railyard_late_results_total",
                 "results that came after their attempt was healed",
@@ -90,6 +92,7 @@ impl Metrics {
             &self.reaper_requeues,
             &self.lease_losses,
             &self.takeovers,
+            &self.partitions_given,
             &self.repairs,
             &self.quarantined,
         ] {

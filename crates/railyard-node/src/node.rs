@@ -131,6 +131,8 @@ impl Node {
     pub async fn stop(self, grace: Duration) {
         let end = Instant::now() + grace;
         self.context.stopping.set();
+        // Others go on at once with everything that is not in flight here.
+        self.context.actors.lease_keeper.cast(lease_keeper::Msg::Retire);
         while Instant::now() < end {
             let actors = &self.context.actors;
             let buffer = actors.buffer.ask(global_buffer::Msg::Observe, OBSERVE_TIMEOUT).await;

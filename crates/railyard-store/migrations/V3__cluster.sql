@@ -6,8 +6,10 @@ CREATE TABLE node (
   name        text NOT NULL,
   address     text,
   joined_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
-  lease_until timestamptz NOT NULL
+  lease_until timestamptz NOT NULL,
+  leaving     boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
+COMMENT ON COLUMN node.leaving IS 'it lets its calls end, owns nothing and takes nothing';
 
 CREATE TABLE partition_lease (
   partition_id smallint PRIMARY KEY CHECK (partition_id BETWEEN 0 AND 255),

@@ -1,4 +1,4 @@
-//! Who is there, and who owns which partition. Time is the database's.
+//! Who is there. Time is the database's.
 //!
 //! A node's row is its lease. Renewal is conditional: a lapsed lease is never revived, the node joins anew under a
 //! fresh id. A takeover deletes the row, which waits for begins that hold it `FOR KEY SHARE`, and raises the epochs.
@@ -6,12 +6,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use railyard_core::{Epoch, NodeId, PartitionId};
+use railyard_core::NodeId;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::connect::Store;
 use crate::error::StoreError;
+use crate::ownership::{free, tell};
 
 /// Taken before anything that only the holder of a good lease may do. Renewals pass it; a takeover waits for it.
 pub(crate) const FENCE: &str =
@@ -69,7 +70,7 @@ pub async fn leave(client: &mut Client, node: NodeId) -> Result<(), StoreError> 
     let transaction = client.transaction().await?;
     // The row first: it serialises with a takeover of the same node.
     transaction.execute("DELETE FROM node WHERE node_id = $1", &[&node.0]).await?;
-    free_partitions(&transaction, node).await?;
+    free(&transaction, node, None).await?;
     transaction.commit().await?;
     Ok(())
 }
@@ -98,18 +99,15 @@ pub async fn take_over(client: &mut Client, me: NodeId) -> Result<Vec<NodeId>, S
             .execute("DELETE FROM node WHERE node_id = $1 AND lease_until < clock_timestamp()", &[&node])
             .await?;
         if deleted == 1 {
-            free_partitions(&transaction, NodeId(node)).await?;
+            free(&transaction, NodeId(node), None).await?;
             transaction.commit().await?;
             removed.push(NodeId(node));
         }
     }
     // Partitions of members that no longer exist at all, however that came about.
-    if !removed.is_empty() {
-        return Ok(removed);
-    }
     let transaction = client.transaction().await?;
     if !transaction.query(FENCE, &[&me.0]).await?.is_empty() {
-        transaction
+        let orphans = transaction
             .execute(
                 "UPDATE partition_lease SET owner = NULL, epoch = epoch + 1, moved_at = clock_timestamp()
                  WHERE partition_id = ANY (ARRAY(
@@ -119,50 +117,12 @@ pub async fn take_over(client: &mut Client, me: NodeId) -> Result<Vec<NodeId>, S
                 &[],
             )
             .await?;
+        if orphans > 0 {
+            tell(&transaction).await?;
+        }
         transaction.commit().await?;
     }
     Ok(removed)
-}
-
-/// Takes free partitions out of `wanted`, under the fence. What is owned afterwards is told by [`owned`].
-///
-/// # Errors
-/// [`StoreError`].
-pub async fn take_free(client: &mut Client, me: NodeId, wanted: &[PartitionId]) -> Result<u64, StoreError> {
-    let wanted: Vec<i16> = wanted.iter().map(|partition| i16::from(partition.0)).collect();
-    let transaction = client.transaction().await?;
-    if transaction.query(FENCE, &[&me.0]).await?.is_empty() {
-        return Ok(0);
-    }
-    let taken = transaction
-        .execute(
-            "UPDATE partition_lease SET owner = $1, epoch = epoch + 1, moved_at = clock_timestamp()
-             WHERE owner IS NULL AND partition_id = ANY (ARRAY(
-               SELECT partition_id FROM partition_lease WHERE owner IS NULL AND partition_id = ANY ($2)
-               ORDER BY partition_id FOR UPDATE SKIP LOCKED))",
-            &[&me.0, &wanted],
-        )
-        .await?;
-    transaction.commit().await?;
-    Ok(taken)
-}
-
-/// What the table says is ours, with epochs.
-///
-/// # Errors
-/// [`StoreError`].
-pub async fn owned(client: &Client, me: NodeId) -> Result<Vec<(PartitionId, Epoch)>, StoreError> {
-    let rows = client
-        .query("SELECT partition_id, epoch FROM partition_lease WHERE owner = $1 ORDER BY partition_id", &[&me.0])
-        .await?;
-    rows.iter()
-        .map(|row| {
-            let partition: i16 = row.try_get(0)?;
-            let partition = u8::try_from(partition)
-                .map_err(|_| StoreError::Unreadable { detail: format!("partition_id is {partition}") })?;
-            Ok((PartitionId(partition), Epoch(row.try_get(1)?)))
-        })
-        .collect()
 }
 
 impl Store {
@@ -190,18 +150,6 @@ impl Store {
     }
 }
 
-async fn free_partitions(transaction: &tokio_postgres::Transaction<'_>, node: NodeId) -> Result<(), StoreError> {
-    transaction
-        .execute(
-            "UPDATE partition_lease SET owner = NULL, epoch = epoch + 1, moved_at = clock_timestamp()
-             WHERE owner = $1 AND partition_id = ANY (ARRAY(
-               SELECT partition_id FROM partition_lease WHERE owner = $1 ORDER BY partition_id FOR UPDATE))",
-            &[&node.0],
-        )
-        .await?;
-    Ok(())
-}
-
-fn millis(span: Duration) -> i64 {
+pub(crate) fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }

@@ -23,6 +23,7 @@ pub mod jobs;
 pub mod lease;
 pub mod listen;
 pub mod migrate;
+pub mod ownership;
 pub mod rails;
 pub mod retention;
 pub mod schedule;

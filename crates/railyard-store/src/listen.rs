@@ -14,6 +14,8 @@ use crate::error::StoreError;
 pub const WORK_CHANNEL: &str = "outbox_pending";
 /// Something that nodes cache has changed.
 pub const CACHE_CHANNEL: &str = "railyard_cache";
+/// A member came or went, or a partition is free.
+pub const MEMBERS_CHANNEL: &str = "railyard_members";
 
 /// What came.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub enum Heard {
     Work,
     /// [`CACHE_CHANNEL`], with the name of the cache.
     Cache(String),
+    /// [`MEMBERS_CHANNEL`].
+    Members,
 }
 
 /// A listening connection. Dropped, it stops listening.
@@ -50,7 +54,7 @@ impl Store {
 impl Listening {
     async fn subscribe(&mut self) -> Result<(), StoreError> {
         let Self { client, connection } = self;
-        let commands = format!("LISTEN {WORK_CHANNEL}; LISTEN {CACHE_CHANNEL}");
+        let commands = format!("LISTEN {WORK_CHANNEL}; LISTEN {CACHE_CHANNEL}; LISTEN {MEMBERS_CHANNEL}");
         let asked = client.batch_execute(&commands);
         tokio::pin!(asked);
         poll_fn(|cx| {
@@ -82,6 +86,9 @@ impl Listening {
                 }
                 Some(Ok(AsyncMessage::Notification(heard))) if heard.channel() == CACHE_CHANNEL => {
                     return Ok(Heard::Cache(heard.payload().to_owned()));
+                }
+                Some(Ok(AsyncMessage::Notification(heard))) if heard.channel() == MEMBERS_CHANNEL => {
+                    return Ok(Heard::Members);
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.into()),

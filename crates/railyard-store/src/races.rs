@@ -18,10 +18,10 @@ use uuid::Uuid;
 use crate::clock::boottime;
 use crate::discover::Head;
 use crate::holds::{self, Decision};
-use crate::lease;
 use crate::testing::TestStore;
 use crate::work::{Batch, BeginRequest, Done, Ended, Late, Settled};
 use crate::{Store, heal::HealRules};
+use crate::{lease, ownership};
 
 const SOON: Duration = Duration::from_secs(20);
 const OPERATOR: Decision<'static> = Decision { actor: "operator", reason: "test" };
@@ -40,8 +40,8 @@ impl Race {
         let mut dedicated = test.store.dedicated("race").await.unwrap();
         lease::join(&dedicated.client, me, "race", Duration::from_secs(3600)).await.unwrap();
         let all: Vec<_> = (0..=255).map(railyard_core::PartitionId).collect();
-        lease::take_free(&mut dedicated.client, me, &all).await.unwrap();
-        let epoch = lease::owned(&dedicated.client, me).await.unwrap()[0].1;
+        ownership::take_free(&mut dedicated.client, me, &all).await.unwrap();
+        let epoch = ownership::owned(&dedicated.client, me).await.unwrap()[0].1;
         let race = Self { test, me, epoch };
         for _ in 0..messages {
             let mut job = race.test.job(Some("g"));

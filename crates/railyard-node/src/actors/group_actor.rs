@@ -147,6 +147,10 @@ impl State {
     }
 
     async fn begin(&self, work: &mut Work) -> Event {
+        // Somebody else's by now: its new owner finds it.
+        if !self.context.lease.owns(work.hint.partition, work.hint.epoch) {
+            return Event::BeginFailed;
+        }
         let (request, guard) = self.request(work);
         let asked = self.context.actors.settler.ask(|reply| settler::Msg::Begin(request, reply), NEVER).await;
         match asked {
@@ -330,9 +334,11 @@ impl State {
         ends && matches!(self.lane, Lane::Group(_))
     }
 
-    /// Whether the next one may take this one's place: nobody waits for it, and calls are not scarce.
+    /// Whether the next one may take this one's place: nobody waits for it, calls are not scarce, and the group is still
+    /// this node's.
     fn goes_on(&self, work: &Work) -> bool {
-        self.context.call_slots.is_free(&work.head.rail_type)
+        self.context.lease.owns(work.hint.partition, work.hint.epoch)
+            && self.context.call_slots.is_free(&work.head.rail_type)
             && !self.context.stopping.is_set()
             && work.place.as_ref().is_some_and(|place| !place.has_waiters())
     }

@@ -14,8 +14,8 @@ use railyard_store::listen::{Heard, Listening};
 use serde::Serialize;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::cache_keeper;
 use super::settler::answer;
+use super::{cache_keeper, lease_keeper};
 use crate::context::Context;
 
 /// One turn of waiting: short enough that the actor hears a stop soon.
@@ -126,19 +126,25 @@ impl State {
             Heard::Cache(_) => {
                 self.context.actors.cache_keeper.cast(cache_keeper::Msg::Flush);
             }
+            Heard::Members => self.members_changed(),
         }
+    }
+
+    fn members_changed(&self) {
+        self.context.actors.lease_keeper.cast(lease_keeper::Msg::Look);
     }
 
     /// Gathers the rest of a burst: one more wake-up at the end if there was any.
     async fn debounce(&mut self) -> Result<(), StoreError> {
         let Some(listening) = self.listening.as_mut() else { return Ok(()) };
         let end = Instant::now() + self.context.options.debounce;
-        let (mut work, mut cache) = (false, false);
+        let (mut work, mut cache, mut members) = (false, false, false);
         while let Ok(heard) = timeout_at(end, listening.next()).await {
             self.seen.notifications += 1;
             match heard? {
                 Heard::Work => work = true,
                 Heard::Cache(_) => cache = true,
+                Heard::Members => members = true,
             }
         }
         if work {
@@ -146,6 +152,9 @@ impl State {
         }
         if cache {
             self.context.actors.cache_keeper.cast(cache_keeper::Msg::Flush);
+        }
+        if members {
+            self.members_changed();
         }
         Ok(())
     }

@@ -37,7 +37,7 @@ pub(super) async fn listens(store: &Store, client: &Client) -> Result<Check, Sto
         loop {
             match listening.next().await {
                 Ok(Heard::Cache(name)) if name == "doctor" => return Ok(()),
-                Ok(Heard::Cache(_) | Heard::Work) => {}
+                Ok(Heard::Cache(_) | Heard::Work | Heard::Members) => {}
                 Err(error) => return Err(error),
             }
         }
