@@ -11,11 +11,13 @@ import time
 import urllib.error
 import urllib.request
 
+from . import record
 from .processes import Gone
 from .watch import wait_until
 
 DATABASE_S = 90
 READY_S = 60
+NODES = 3
 
 
 def free_port():
@@ -24,8 +26,25 @@ def free_port():
         return probe.getsockname()[1]
 
 
+class Node:
+    """One of the nodes: a name, a port, and its process once it runs."""
+
+    def __init__(self, number):
+        self.name = f"railyard-{number}"
+        self.port = free_port()
+        self.api = f"http://127.0.0.1:{self.port}"
+        self.process = None
+
+    def ready(self):
+        try:
+            with urllib.request.urlopen(self.api + "/readyz", timeout=2) as answer:
+                return answer.status == 200
+        except (urllib.error.URLError, OSError):
+            return False
+
+
 class Installation:
-    """One database, one node, one receiver, one feeder, and the secrets that they share."""
+    """One database, three nodes, one receiver, one feeder, and the secrets that they share."""
 
     def __init__(self, root, binary, folder, processes):
         self.root = root
@@ -38,26 +57,28 @@ class Installation:
         self.bearer_token = secrets.token_urlsafe(24)
         self.admin_token = secrets.token_urlsafe(24)
         self.master_key = base64.b64encode(secrets.token_bytes(32)).decode()
-        self.port = free_port()
-        self.api = f"http://127.0.0.1:{self.port}"
+        self.nodes = [Node(number) for number in range(NODES)]
         self.database_url = None
         self.credentials = None
-        self.database = self.receiver = self.node = self.feeder = None
+        self.database = self.receiver = self.feeder = None
 
     def log(self, name):
         return os.path.join(self.folder, f"{name}.log")
 
-    def environment(self):
-        """The keys that differ from run to run, over config/demo/railyard.toml."""
+    def environment(self, node=None):
+        """The keys that differ from run to run and from node to node, over config/demo/railyard.toml. Commands ask the
+        last node, which lives on."""
+        node = node or self.nodes[-1]
         token_hash = hashlib.sha256(self.admin_token.encode()).hexdigest()
         return {
             **os.environ,
             "RAILYARD_DATABASE__URL": self.database_url,
-            "RAILYARD_API__LISTEN": f"127.0.0.1:{self.port}",
+            "RAILYARD_NODE__NAME": f'"{node.name}"',
+            "RAILYARD_API__LISTEN": f"127.0.0.1:{node.port}",
             "RAILYARD_API__TOKENS": f'[{{name="demo", role="admin", sha256="{token_hash}"}}]',
             "RAILYARD_MASTER_KEY": self.master_key,
             "RAILYARD_TOKEN": self.admin_token,
-            "RAILYARD_URL": self.api,
+            "RAILYARD_URL": node.api,
             "DEMO_SIGNING_SECRET": self.signing_secret,
             "DEMO_BEARER_TOKEN": self.bearer_token,
         }
@@ -85,24 +106,24 @@ class Installation:
             self.log("receiver"), self.environment())
         return self.receiver.line_with("listening: ", 20)
 
-    def start_node(self):
+    def start_nodes(self):
+        """Starts them at once; waits until each is ready and all of them share the work."""
         began = time.monotonic()
-        self.node = self.processes.start(
-            "the node", [self.binary, "serve", "--config", self.config], self.log("node"), self.environment())
-        wait_until(self.ready, [self.node], READY_S, "the node is ready")
-        return f"node {self.node.pid} on {self.api}, ready after {time.monotonic() - began:.1f} s"
-
-    def ready(self):
-        try:
-            with urllib.request.urlopen(self.api + "/readyz", timeout=2) as answer:
-                return answer.status == 200
-        except (urllib.error.URLError, OSError):
-            return False
+        for node in self.nodes:
+            node.process = self.processes.start(
+                f"node {node.name}", [self.binary, "serve", "--config", self.config], self.log(node.name),
+                self.environment(node))
+        running = [node.process for node in self.nodes]
+        for node in self.nodes:
+            wait_until(node.ready, running, READY_S, f"{node.name} is ready")
+        wait_until(lambda: len(record.owners(self.database_url)) == NODES, running, READY_S, "the nodes share the work")
+        shares = ", ".join(f"{name} {share}" for name, share in sorted(record.owners(self.database_url).items()))
+        return f"{NODES} nodes after {time.monotonic() - began:.1f} s; partitions: {shares}"
 
     def kill_node(self):
-        """kill -9; gives the moment in milliseconds."""
+        """kill -9 of the first one; gives the moment in milliseconds."""
         killed_ms = time.time_ns() // 1_000_000
-        self.node.kill()
+        self.nodes[0].process.kill()
         return killed_ms
 
     def create_credentials(self):
@@ -125,9 +146,10 @@ class Installation:
 
     def steady(self):
         """The children that must not end while the run goes on."""
-        return [self.database, self.receiver, self.node]
+        return [self.database, self.receiver, *(node.process for node in self.nodes[1:])]
 
     def stop_feeding_side(self):
-        """The node first, so that it can settle what is under way; then the receiver, whose log is then whole."""
-        self.node.stop()
+        """The nodes first, so that they can settle what is under way; then the receiver, whose log is then whole."""
+        for node in self.nodes[1:]:
+            node.process.stop()
         self.receiver.stop()

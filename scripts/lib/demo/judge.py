@@ -11,6 +11,8 @@ Terms, as the report uses them:
 
 # Outcomes after which nobody knows whether the receiver acted.
 ANSWER_LOST = {"DISPATCH_TIMEOUT", "CONNECTION_RESET", "CONNECTION_CLOSED", "PROTOCOL_ERROR"}
+# For so long after a kill the receiver may read on from the dead node's connections.
+DYING_MS = 50
 REFUSALS = {429, 500, 502, 503, 504}
 
 
@@ -65,18 +67,32 @@ def duplicates(arrivals, jobs):
     return marked, unmarked
 
 
-def takeover_ms(arrivals, jobs, killed_ms, restarted_ms):
-    """From the kill to the first receipt, sent by the new node, of a group that had work waiting at that moment. What
-    the receiver still reads out of the dead node's connections is no takeover."""
-    waiting, after = set(), []
-    for instruction, receipts in arrivals.items():
-        taken = next((r["at_ms"] for r in receipts if r["accepted"]), None)
-        job = jobs.get(instruction)
-        if job is not None and job.created_ms <= killed_ms and (taken is None or taken > killed_ms):
-            waiting.add(receipts[0]["group"])
-        after.extend(r for r in receipts if r["at_ms"] >= restarted_ms)
-    times = [r["at_ms"] for r in after if r["group"] in waiting]
-    return min(times) - killed_ms if times else None
+def went_on_ms(arrivals, groups, killed_ms):
+    """From the kill to the first receipt afterwards of each of these groups, in ascending order. What the receiver still
+    reads out of the dead node's connections comes at once and is no takeover."""
+    first = {}
+    for receipts in arrivals.values():
+        for receipt in receipts:
+            group = receipt["group"]
+            if group in groups and receipt["at_ms"] >= killed_ms + DYING_MS:
+                first[group] = min(first.get(group, receipt["at_ms"]), receipt["at_ms"])
+    return sorted(at - killed_ms for at in first.values())
+
+
+class Death:
+    """A node's: when, and its groups at that moment, with a call in flight (`called`) or waiting (`idle`)."""
+
+    def __init__(self, killed_ms, called, idle):
+        self.killed_ms = killed_ms
+        self.called = called
+        self.idle = idle
+
+    def takeover(self, arrivals):
+        """(takeover_ms, idle_takeover_ms): until the last group with a call in flight went on, and until the first of
+        those without; later ones of these may wait for a retry of their own."""
+        idle = went_on_ms(arrivals, self.idle, self.killed_ms)
+        called = went_on_ms(arrivals, self.called, self.killed_ms) or idle
+        return called[-1] if called else None, idle[0] if idle else None
 
 
 def problems_of(report, feed, arrivals, jobs):
@@ -104,15 +120,14 @@ def problems_of(report, feed, arrivals, jobs):
     return out
 
 
-def judge(feed, receipts, jobs, deaths, nodes):
-    """(report, problems). `feed`: {instruction: group}; `jobs`: {instruction: Job}; `deaths`: when the node was killed
-    and when it was started again, None for what did not happen."""
-    killed_ms, restarted_ms = deaths
+def judge(feed, receipts, jobs, death, nodes):
+    """(report, problems). `feed`: {instruction: group}; `jobs`: {instruction: Job}; `death`: a Death, None if nobody died."""
     arrivals = by_instruction(receipts)
     taken = {i: min(r["at_ms"] for r in rs if r["accepted"]) for i, rs in arrivals.items() if any(r["accepted"] for r in rs)}
     delivered = [i for i in taken if i in jobs and jobs[i].status == "COMPLETED"]
     latencies = sorted(max(0, taken[i] - jobs[i].created_ms) for i in taken if i in jobs)
     marked, unmarked = duplicates(arrivals, jobs)
+    takeover_ms, idle_takeover_ms = death.takeover(arrivals) if death else (None, None)
     span_ms = max(taken.values()) - min(r["at_ms"] for r in receipts) if taken else 0
     report = {
         "messages": len(feed),
@@ -128,11 +143,14 @@ def judge(feed, receipts, jobs, deaths, nodes):
         "retries": sum(len(rs) - 1 for rs in arrivals.values()),
         "per_second": round(len(taken) * 1000 / span_ms, 1) if span_ms else None,
         "latency_ms": {"p50": percentile(latencies, 50), "p99": percentile(latencies, 99)},
-        "takeover_ms": takeover_ms(arrivals, jobs, killed_ms, restarted_ms) if restarted_ms else None,
+        "takeover_ms": takeover_ms,
+        "idle_takeover_ms": idle_takeover_ms,
     }
     problems = problems_of(report, feed, arrivals, jobs)
-    if killed_ms is None:
-        problems.append("the node was never killed: everything was delivered before half-way was noticed")
-    elif not any(at > killed_ms for at in taken.values()):
+    if death is None:
+        problems.append("no node was killed: everything was delivered before half-way was noticed")
+    elif takeover_ms is None:
+        problems.append("the dead node had nothing to take over")
+    elif not any(at > death.killed_ms for at in taken.values()):
         problems.append("the kill came after the last delivery")
     return report, problems

@@ -1,4 +1,4 @@
-"""The story, top to bottom: start, feed, kill half-way, start again, wait, judge, report."""
+"""The story, top to bottom: start three nodes, feed, kill one half-way, wait for the others, judge, report."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ import time
 
 from . import record
 from .installation import Installation
-from .judge import judge
+from .judge import Death, judge
 from .processes import Gone, Processes
 from .watch import Receiver, teller, wait_until
 
@@ -37,8 +37,7 @@ class Run:
         self.receiver = receiver
         self.tell = tell
         self.messages = messages
-        self.killed_ms = self.restarted_ms = None
-        self.in_flight_at_kill = None
+        self.death = None
         self.last = (0, time.monotonic())
 
     def look(self, note):
@@ -64,16 +63,16 @@ class Run:
         calm_until = time.monotonic() + CALM_S
         while self.receiver.report()["in_flight"] == 0 and time.monotonic() < calm_until:
             pass
-        self.killed_ms = self.installation.kill_node()
-        self.in_flight_at_kill = record.in_flight(self.installation.database_url)
+        killed_ms = self.installation.kill_node()
+        name = self.installation.nodes[0].name
+        self.death = Death(killed_ms, *record.left_by(self.installation.database_url, name))
 
-    def through(self, installation):
-        """Kill, start again, wait. Gives what broke off the run, so that what there is can still be judged."""
+    def through(self):
+        """Kill, wait for the others. Gives what broke off the run, so that what there is can still be judged."""
         try:
             self.kill_half_way()
-            self.tell.say(f"kill -9: {self.in_flight_at_kill} calls were in flight, {self.last[0]} of {self.messages} delivered")
-            self.restarted_ms = time.time_ns() // 1_000_000
-            self.tell.say(installation.start_node())
+            self.tell.say(f"kill -9 of one: {len(self.death.called)} of its calls were in flight, {len(self.death.idle)} of its "
+                          f"groups waited, {self.last[0]} of {self.messages} delivered")
             self.finish()
         except (Gone, TimeoutError) as error:
             return [str(error)]
@@ -96,21 +95,21 @@ def play(options, tell, processes, folder):
     installation = Installation(ROOT, options.binary, folder, processes)
     tell.step("A private PostgreSQL, migrated")
     tell.say(installation.start_database())
-    tell.step("One node and a receiver that verifies everything and misbehaves now and then")
+    tell.step("Three nodes and a receiver that verifies everything and misbehaves now and then")
     target = installation.start_receiver(FEED, options.seed)
     tell.say(f"{target}, seed {options.seed}: 5xx, 429, slow answers, resets")
-    tell.say(installation.start_node())
+    tell.say(installation.start_nodes())
     installation.create_credentials()
     run = Run(installation, Receiver(target), tell, len(feed))
-    tell.step(f"{len(feed)} payments of {len(set(feed.values()))} debtors; kill -9 half-way")
+    tell.step(f"{len(feed)} payments of {len(set(feed.values()))} debtors; kill -9 of one node half-way")
     installation.start_feeding(FEED, target)
-    broken = run.through(installation)
+    broken = run.through()
     tell.step("The receiver's log against the database's record")
     installation.stop_feeding_side()
     with open(installation.receipts, encoding="utf-8") as log:
         receipts = [json.loads(line) for line in log]
     jobs = record.jobs(installation.database_url)
-    report, problems = judge(feed, receipts, jobs, (run.killed_ms, run.restarted_ms), nodes=1)
+    report, problems = judge(feed, receipts, jobs, run.death, nodes=len(installation.nodes))
     return report, broken + problems, run
 
 
@@ -126,7 +125,8 @@ def print_report(report, problems, run, seconds, tell):
         ("retries", report["retries"]),
         ("per second", f"{report['per_second']}, the outage included"),
         ("created to received", f"p50 {latency['p50']} ms, p99 {latency['p99']} ms, backlog and outage included"),
-        ("killed with -9", f"{run.in_flight_at_kill} calls in flight; deliveries went on after {report['takeover_ms']} ms"),
+        ("killed with -9", f"its idle groups went on after {report['idle_takeover_ms']} ms, those with a call in flight after "
+                           f"{report['takeover_ms']} ms"),
         ("whole run", f"{seconds:.0f} s"),
     ]
     for name, value in rows:

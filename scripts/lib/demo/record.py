@@ -28,9 +28,21 @@ def _psql(url, sql):
     return done.stdout
 
 
-def in_flight(url):
-    """Calls with intent on record and no outcome yet."""
-    return int(_psql(url, "SELECT count(*) FROM in_flight"))
+def owners(url):
+    """{node: partitions}"""
+    sql = "SELECT json_build_array(n.name, count(*)) FROM partition_lease l JOIN node n ON n.node_id = l.owner GROUP BY n.name"
+    return dict(map(json.loads, _psql(url, sql).splitlines()))
+
+
+def left_by(url, name):
+    """What a dead node leaves, read before anybody takes over: its groups with a call in flight, and those that wait."""
+    sql = f"""
+    SELECT json_build_array(p.participant_id, EXISTS (SELECT 1 FROM in_flight f WHERE f.participant_id = p.participant_id))
+    FROM (SELECT DISTINCT participant_id FROM payment_outbox_pending UNION SELECT participant_id FROM in_flight) p
+    JOIN partition_lease l ON l.partition_id = partition_of(p.participant_id) JOIN node n ON n.node_id = l.owner
+    WHERE n.name = '{name}'"""
+    groups = dict(map(json.loads, _psql(url, sql).splitlines()))
+    return {group for group, called in groups.items() if called}, {group for group, called in groups.items() if not called}
 
 
 def completed(url):

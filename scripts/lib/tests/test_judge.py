@@ -2,7 +2,7 @@
 
 import unittest
 
-from demo.judge import Job, judge
+from demo.judge import Death, Job, judge
 
 FEED = {"a": "g1", "b": "g1", "c": "g2"}
 
@@ -24,16 +24,17 @@ DONE = ("DISPATCHED", None)
 
 class JudgeTest(unittest.TestCase):
     def run_with(self, middle, attempts):
-        """`middle`: the receipts of b; `attempts`: its record. Killed at 25, up again at 30."""
-        receipts = [receipt("a", 10, 1, 200), *middle, receipt("c", 90, 1, 200)]
+        """`middle`: the receipts of b; `attempts`: its record. Killed at 25, with a call of g1 in flight."""
+        receipts = [receipt("a", 10, 1, 200), *middle, receipt("c", 190, 1, 200)]
         jobs = {"a": completed("a", DONE), "b": completed("b", *attempts), "c": completed("c", DONE)}
-        return judge(FEED, receipts, jobs, (25, 30), 1)
+        return judge(FEED, receipts, jobs, Death(25, {"g1"}, {"g2"}), 3)
 
     def test_a_clean_run_with_a_retry(self):
-        report, problems = self.run_with([receipt("b", 20, 1, 503), receipt("b", 40, 2, 200)],
+        report, problems = self.run_with([receipt("b", 20, 1, 503), receipt("b", 140, 2, 200)],
                                          [("RETRYABLE", "HTTP_503"), DONE])
         self.assertEqual(problems, [])
-        self.assertEqual((report["delivered"], report["retries"], report["takeover_ms"]), (3, 1, 15))
+        self.assertEqual((report["delivered"], report["retries"]), (3, 1))
+        self.assertEqual((report["takeover_ms"], report["idle_takeover_ms"]), (115, 165))
         self.assertEqual((report["duplicates_marked"], report["duplicates_unmarked"]), (0, 0))
 
     def test_a_repeat_after_the_kill_is_marked_by_its_zombie(self):
@@ -47,8 +48,8 @@ class JudgeTest(unittest.TestCase):
         self.assertEqual((report["duplicates_marked"], problems), (1, []))
 
     def test_what_the_dead_node_had_sent_is_no_takeover(self):
-        report, _ = self.run_with([receipt("b", 27, 1, 200)], [DONE])
-        self.assertEqual(report["takeover_ms"], 65)
+        report, _ = self.run_with([receipt("b", 27, 1, 503), receipt("b", 150, 2, 200)], [("RETRYABLE", "HTTP_503"), DONE])
+        self.assertEqual(report["takeover_ms"], 125)
 
     def test_a_repeat_that_nothing_explains_fails_the_run(self):
         report, problems = self.run_with([receipt("b", 20, 1, 200), receipt("b", 60, 2, 200)],
@@ -67,8 +68,8 @@ class JudgeTest(unittest.TestCase):
 
     def test_a_run_without_a_kill_is_no_success(self):
         receipts = [receipt(i, 10 + n, 1, 200) for n, i in enumerate(FEED)]
-        _, problems = judge(FEED, receipts, {i: completed(i, DONE) for i in FEED}, (None, None), 1)
-        self.assertIn("never killed", problems[0])
+        _, problems = judge(FEED, receipts, {i: completed(i, DONE) for i in FEED}, None, 3)
+        self.assertIn("no node was killed", problems[0])
 
 
 if __name__ == "__main__":
