@@ -390,3 +390,39 @@ async fn a_takeover_serialises_with_a_begin_in_progress() {
     assert_eq!(taking.await.unwrap(), [race.me]);
     assert_eq!(race.test.one::<i64>("SELECT count(*) FROM partition_lease WHERE owner IS NULL").await, 256);
 }
+
+/// A partition is given once the begins in progress are over, and what comes later begins nothing in it: neither by its
+/// old owner nor under its old epoch. What is in flight settles all the same.
+#[tokio::test]
+async fn giving_waits_for_a_begin_in_progress() {
+    let race = Race::with(2, railyard_core::Mode::NextOnError).await;
+    let (attempt, id, _) = race.begin().await.unwrap();
+    let other = race.test.db.connect().await;
+    other.batch_execute("BEGIN").await.unwrap();
+    assert_eq!(other.query(lease::FENCE, &[&race.me.0]).await.unwrap().len(), 1);
+    let mut giver = race.test.store.dedicated("giver").await.unwrap();
+    let me = race.me;
+    let giving = tokio::spawn(async move {
+        let all: Vec<_> = (0..=255).map(railyard_core::PartitionId).collect();
+        ownership::give(&mut giver.client, me, &all).await.unwrap()
+    });
+    race.somebody_waits().await;
+    other.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(giving.await.unwrap(), 256);
+    let done = race.store().run(me, &batch(delivered(attempt, id, 1))).await.unwrap();
+    assert_eq!(done.settled.len(), 1);
+    assert_eq!(race.begin().await, None, "it is not ours any more");
+}
+
+/// Whoever retires owns nothing, keeps its lease for its calls, and shows that it is leaving.
+#[tokio::test]
+async fn a_retiring_node_owns_nothing_and_keeps_its_lease() {
+    let race = Race::with(1, railyard_core::Mode::NextOnError).await;
+    let mut giver = race.test.store.dedicated("giver").await.unwrap();
+    ownership::retire(&mut giver.client, race.me).await.unwrap();
+    assert_eq!(race.test.one::<i64>("SELECT count(*) FROM partition_lease WHERE owner IS NULL").await, 256);
+    assert!(lease::renew(&giver.client, race.me, Duration::from_secs(60)).await.unwrap());
+    let view = ownership::view(&giver.client, race.me, Duration::ZERO).await.unwrap();
+    assert!(view.peers[0].leaving && !view.dead && view.next_lapse.is_none());
+    assert_eq!(race.begin().await, None);
+}
