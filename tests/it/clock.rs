@@ -10,7 +10,7 @@ use crate::record::Record;
 use crate::world::{SECRET, SOON};
 
 /// The library that shifts a process's wall clock.
-fn faketime() -> Option<PathBuf> {
+pub(crate) fn faketime() -> Option<PathBuf> {
     let places = ["/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime", "/usr/lib/faketime"];
     places.iter().map(|place| Path::new(place).join("libfaketimeMT.so.1")).find(|library| library.is_file())
 }

@@ -18,6 +18,7 @@ mod hooks;
 mod invariants;
 mod late;
 mod lease;
+mod matrix;
 mod openapi;
 mod outage;
 mod paging;
