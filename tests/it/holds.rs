@@ -120,7 +120,8 @@ async fn schedule(world: &World, rail: &FakeRail, group: &str) -> Uuid {
 
 /// Transactions of producers that are open now.
 const OPEN: &str = "SELECT count(*) FROM pg_stat_activity
-                    WHERE datname = current_database() AND state = 'idle in transaction'";
+                    WHERE datname = current_database() AND state = 'idle in transaction'
+                      AND xact_start < clock_timestamp() - interval '1 second'";
 
 /// A producer whose transaction on the held group is open: it has its number and commits when the test says so.
 async fn open_producer(fleet: &Fleet, rail: &FakeRail) -> Client {

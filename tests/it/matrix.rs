@@ -185,6 +185,11 @@ async fn matrix_kill_and_another_comes() {
         run.nodes[0].kill9();
         run.amid_calls().await;
         run.nodes[3].start();
+        run.nodes[3].await_ready().await;
+        eventually(LATER, "the dead one is no member any more", || async {
+            run.fleet.world.one::<i64>("SELECT count(*) FROM node WHERE name = 'a'").await == 0
+        })
+        .await;
         run.shared(3).await;
         run.nodes[0].start();
         run.nodes[3].term();
