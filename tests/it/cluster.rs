@@ -180,6 +180,28 @@ async fn cluster_kill_moves_idle_groups_within_the_lease() {
     assert!(went_on < Duration::from_secs(8), "{went_on:?}");
 }
 
+/// S3-43: what a killed node had out is sent again by another one as soon as its deadline and the lease have passed, and
+/// not after a quarter of an hour.
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_43_a_killed_nodes_job_is_sent_again_after_the_lease() {
+    let fleet = Fleet::new().await;
+    let gate = Gate::closed();
+    let rail = FakeRail::start().await.ok().hold_until(&gate).then_ok();
+    let nodes = three(&fleet).await;
+    let group = group_of(&fleet, "a").await;
+    fleet.payment(&rail.url(), &group, "one").by(&fleet.world.sql).await.unwrap();
+    rail.await_receipts(1, SOON).await;
+    nodes[0].kill9();
+    let killed = Instant::now();
+    rail.await_receipts(2, SOON).await;
+    println!("sent again {:?} after the kill (timeout 1 s, slack 1.5 s, lease 3 s)", killed.elapsed());
+    gate.open();
+    fleet.all_completed(1).await;
+    let record = Record::read(&fleet.world.sql).await;
+    assert_eq!((record.count("ZOMBIE_REQUEUE"), record.count("DISPATCHED")), (1, 1));
+    assert_eq!(record.unexplained(&rail.receipts()), verify::NONE);
+}
+
 /// Nodes come and go under load: three, one, five, three. Order holds through every hand-over, nothing is lost, and
 /// nothing that was not killed leaves a doubt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -77,7 +77,20 @@ async fn s3_19_an_exhausted_job_is_acknowledged() {
         let answer = acknowledged(process(&api, &made).await, true);
         assert!(answer["message"].as_str().unwrap().starts_with("ERROR"), "{answer}");
     }
-    assert_eq!(rail.receipts().len(), 3, "S3-20: three deliveries in all");
+    assert_eq!(rail.receipts().len(), 3);
+}
+
+/// `maxRetries` counts deliveries, the first among them.
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_20_max_retries_are_deliveries_in_all() {
+    let api = Api::new().await;
+    for deliveries in [1, 3] {
+        let rail = FakeRail::start().await.otherwise().status(500).forever();
+        let made = api.post(&api.job(&rail, "{}", &json!({ "maxRetries": deliveries }))).await.expect_status(201);
+        assert_eq!(api.ended(&made).await["status"], "ERROR");
+        let attempts: Vec<_> = rail.receipts().iter().map(|receipt| receipt.attempt().unwrap()).collect();
+        assert_eq!(attempts, (1..=deliveries).collect::<Vec<i64>>());
+    }
 }
 
 /// What was cancelled is acknowledged; what is not due in time is brought again at its time; no outcome within the
