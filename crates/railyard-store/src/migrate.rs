@@ -87,12 +87,14 @@ pub async fn check(url: &str) -> Result<Migrated, StoreError> {
     } else {
         Vec::new()
     };
-    let steps: Vec<i32> = embedded::migrations::runner()
+    let mut steps: Vec<i32> = embedded::migrations::runner()
         .get_migrations()
         .iter()
         .map(refinery::Migration::version)
         .filter(|version| !applied.contains(version))
         .collect();
+    // They are embedded in the order of their names: V10 before V2.
+    steps.sort_unstable();
     Ok(Migrated { version: applied.into_iter().max().unwrap_or(0), steps })
 }
 
