@@ -205,7 +205,7 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
             sql: work::SETTLE,
             arguments: std::iter::once(ids.clone()).chain(settle.iter().map(|each| of_groups(each))).collect(),
             // Each of a hundred: four rows written into four tables with their indexes; shared CTEs count twice.
-            buffers_max: 100 * 160,
+            buffers_max: 100 * 190,
             before: IN_FLIGHT,
         },
         Statement {
