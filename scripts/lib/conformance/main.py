@@ -65,9 +65,9 @@ def say(text):
 def one_round(args, place, receiver, seed, phases, examples):
     """One run of schemathesis; gives its exit status and the answers by operation and status."""
     answers = os.path.join(place.folder, f"answers-{seed}.json")
-    given = {"api": place.api, "token": place.admin_token, "receiver": receiver.url, "seed": seed, "answers": answers}
+    given = {"api": place.nodes[-1].api, "token": place.admin_token, "receiver": receiver.url, "seed": seed, "answers": answers}
     command = [
-        args.schemathesis, "--config-file", place.judgement, "run", place.api + "/openapi.json", "--phases", phases, "--max-examples",
+        args.schemathesis, "--config-file", place.judgement, "run", place.nodes[-1].api + "/openapi.json", "--phases", phases, "--max-examples",
         str(examples), "--seed", str(seed), "--workers", "1", "--continue-on-failure", "--request-timeout", "30",
         "--suppress-health-check", "all", "--warnings", "off", "--output-sanitize", "true", "--no-color",
         "--header", f"Authorization: Bearer {place.admin_token}",
@@ -113,10 +113,10 @@ def judge(document, answers, status, requests_min):
 
 def run(args, place):
     place.start_database()
-    say(place.start_node())
+    say(place.start_one())
     receiver = Receiver()
-    World(place.api, place.admin_token, receiver.url).make_job(groupId="conformance")
-    with urllib.request.urlopen(place.api + "/openapi.json", timeout=30) as answer:
+    World(place.nodes[-1].api, place.admin_token, receiver.url).make_job(groupId="conformance")
+    with urllib.request.urlopen(place.nodes[-1].api + "/openapi.json", timeout=30) as answer:
         document = json.load(answer)
     # Schemathesis makes no requests for the document itself.
     answers, status, seed, began = collections.Counter({"getOpenapi 200": 1}), 0, args.seed, time.monotonic()
@@ -130,7 +130,7 @@ def run(args, place):
         if args.short or enough or status != 0:
             break
         seed += 1
-    place.node.check()
+    place.nodes[-1].process.check()
     return judge(document, answers, status, 1 if args.short else REQUESTS_MIN)
 
 

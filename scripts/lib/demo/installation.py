@@ -106,19 +106,29 @@ class Installation:
             self.log("receiver"), self.environment())
         return self.receiver.line_with("listening: ", 20)
 
+    def start(self, node):
+        node.process = self.processes.start(
+            f"node {node.name}", [self.binary, "serve", "--config", self.config], self.log(node.name),
+            self.environment(node))
+
     def start_nodes(self):
         """Starts them at once; waits until each is ready and all of them share the work."""
         began = time.monotonic()
         for node in self.nodes:
-            node.process = self.processes.start(
-                f"node {node.name}", [self.binary, "serve", "--config", self.config], self.log(node.name),
-                self.environment(node))
+            self.start(node)
         running = [node.process for node in self.nodes]
         for node in self.nodes:
             wait_until(node.ready, running, READY_S, f"{node.name} is ready")
         wait_until(lambda: len(record.owners(self.database_url)) == NODES, running, READY_S, "the nodes share the work")
         shares = ", ".join(f"{name} {share}" for name, share in sorted(record.owners(self.database_url).items()))
         return f"{NODES} nodes after {time.monotonic() - began:.1f} s; partitions: {shares}"
+
+    def start_one(self):
+        """The last one alone, where one is enough."""
+        began, node = time.monotonic(), self.nodes[-1]
+        self.start(node)
+        wait_until(node.ready, [node.process], READY_S, "the node is ready")
+        return f"node {node.process.pid} on {node.api}, ready after {time.monotonic() - began:.1f} s"
 
     def kill_node(self):
         """kill -9 of the first one; gives the moment in milliseconds."""
