@@ -147,8 +147,10 @@ impl State {
     }
 
     async fn begin(&self, work: &mut Work) -> Event {
-        // Somebody else's by now: its new owner finds it.
-        if !self.context.lease.owns(work.hint.partition, work.hint.epoch) {
+        // A look that was under way when the node was told to stop may offer work after it was found quiet. And what is
+        // somebody else's by now is found by its new owner.
+        let stopping = self.context.stopping.is_set();
+        if stopping || !self.context.lease.owns(work.hint.partition, work.hint.epoch) {
             return Event::BeginFailed;
         }
         let (request, guard) = self.request(work);
