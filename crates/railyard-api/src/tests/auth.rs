@@ -75,8 +75,10 @@ async fn whoever_guesses_waits_and_whoever_knows_does_not() {
     assert_eq!(guess("10.0.0.2:1").await.status, StatusCode::UNAUTHORIZED);
     let known = from("10.0.0.1:1", "GET", "/admin/groups").header("authorization", "Bearer admin");
     assert_eq!(api.call(known.body(Body::empty()).unwrap()).await.status, StatusCode::OK);
+    let without = from("10.0.0.1:1", "GET", "/admin/groups").body(Body::empty()).unwrap();
+    assert_eq!(api.call(without).await.status, StatusCode::UNAUTHORIZED, "no token is no guess");
     let scraped = api.get("/metrics").await.text();
-    assert!(scraped.contains("railyard_api_auth_failures_total 22"), "{scraped}");
+    assert!(scraped.contains("railyard_api_auth_failures_total 23"), "{scraped}");
 }
 
 #[tokio::test]
