@@ -15,6 +15,7 @@ import time
 
 import schemathesis
 import urllib3.connection
+import urllib3.connectionpool
 from schemathesis.generation import GenerationMode
 
 from .world import World
@@ -35,14 +36,21 @@ RESERVED_NAMES = {
 }
 
 
-# Each connection comes from an address of its own: an address that fails to show a token a few times is made to wait
-# (429), which has tests of its own.
+# Each request comes from an address of its own: an address that shows wrong tokens a few times is made to wait (429),
+# which has tests of its own.
 def from_an_address_of_its_own(connection, connect=urllib3.connection.HTTPConnection._new_conn):
     connection.source_address = (f"127.{CHANCE.randint(1, 254)}.{CHANCE.randint(0, 254)}.{CHANCE.randint(1, 254)}", 0)
     return connect(connection)
 
 
+def used_once(pool, connection, put=urllib3.connectionpool.HTTPConnectionPool._put_conn):
+    if connection is not None:
+        connection.close()
+    put(pool, connection)
+
+
 urllib3.connection.HTTPConnection._new_conn = from_an_address_of_its_own
+urllib3.connectionpool.HTTPConnectionPool._put_conn = used_once
 
 
 def ahead(seconds):
