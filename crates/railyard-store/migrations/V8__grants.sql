@@ -24,6 +24,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_key, participant_outbox_sequ
 -- No DELETE: begin joins each message's rail, and one without would be taken from pending into nowhere.
 GRANT SELECT, INSERT, UPDATE ON rail TO railyard_runtime;
 GRANT EXECUTE ON FUNCTION uuid7(timestamptz), uuid7_floor(timestamptz), partition_of(text), partition_of_id(uuid),
+  attempt_status(text, text, text),
   endpoint_of(text), authority_of(text), create_day_partitions(date, integer), drop_day_partitions(text, date),
   enqueue_outbox(outbox_item[], boolean),
   enqueue_one(text, text, text, text, text, text, text, text, bytea, text, uuid, integer, text, integer, jsonb, jsonb,

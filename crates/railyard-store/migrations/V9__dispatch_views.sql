@@ -65,17 +65,7 @@ FROM dispatch_job j JOIN scheduled_job s ON s.outbox_id = j.outbox_id;
 CREATE VIEW dispatch_attempt AS
 SELECT attempt_id AS id, outbox_id AS dispatch_job_id, attempt_no AS attempt_number, claimed_at AS attempted_at, completed_at,
   latency_ms AS duration_millis,
-  CASE state
-    WHEN 'DISPATCHED' THEN 'SUCCESS'
-    WHEN 'ZOMBIE_REQUEUE' THEN 'UNKNOWN'
-    WHEN 'DEFERRED' THEN 'DEFERRED'
-    WHEN 'NOT_STARTED' THEN 'NOT_STARTED'
-    ELSE CASE
-      WHEN error_code IN ('DISPATCH_TIMEOUT', 'CONNECT_TIMEOUT')
-        OR error_code = 'RETRY_CEILING_EXCEEDED'
-           AND (starts_with(error_message, 'DISPATCH_TIMEOUT') OR starts_with(error_message, 'CONNECT_TIMEOUT'))
-      THEN 'TIMEOUT' ELSE 'FAILURE' END
-    END AS status,
+  attempt_status(state, error_code, error_message) AS status,
   state, late, response_code, response_body, response_truncated, error_code, error_message,
   NULL::text AS error_stack_trace, rail_reference, rail_code, node_id
 FROM payment_outbox_attempt_archive
