@@ -204,8 +204,9 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
             name: "settle",
             sql: work::SETTLE,
             arguments: std::iter::once(ids.clone()).chain(settle.iter().map(|each| of_groups(each))).collect(),
-            // Each of a hundred: four rows written into four tables with their indexes; shared CTEs count twice.
-            buffers_max: 100 * 190,
+            // Each of a hundred: four rows written into four tables with their indexes (of which BRIN looks at three pages a
+            // row); shared CTEs count twice.
+            buffers_max: 100 * 170,
             before: IN_FLIGHT,
         },
         Statement {
