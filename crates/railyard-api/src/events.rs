@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use railyard_core::OutboxId;
 use railyard_core::event::{EVENT_METADATA_MAX, NewEvent};
-use railyard_core::limits::{KEY_BYTES_MAX, METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX, NAME_BYTES_MAX};
+use railyard_core::limits::{KEY_CHARS_MAX, METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX, NAME_BYTES_MAX};
 use railyard_core::timestamp::utc_millis;
 use railyard_store::events;
 use railyard_store::jobs::Placed;
@@ -48,13 +48,13 @@ impl PartialSchema for EventBody {
         )
         .required("type", named(NAME_BYTES_MAX))
         .required("source", named(NAME_BYTES_MAX))
-        .optional("id", named(KEY_BYTES_MAX))
-        .optional("subject", named(KEY_BYTES_MAX))
+        .optional("id", named(KEY_CHARS_MAX))
+        .optional("subject", named(KEY_CHARS_MAX))
         .optional("data", anything())
         .optional("time", time())
-        .optional("correlationId", named(KEY_BYTES_MAX))
-        .optional("messageGroup", formed(GROUP_FORM, KEY_BYTES_MAX))
-        .optional("deduplicationId", named(KEY_BYTES_MAX))
+        .optional("correlationId", named(KEY_CHARS_MAX))
+        .optional("messageGroup", formed(GROUP_FORM, KEY_CHARS_MAX))
+        .optional("deduplicationId", named(KEY_CHARS_MAX))
         .optional("metadata", map(named(METADATA_KEY_BYTES_MAX), text(METADATA_VALUE_BYTES_MAX), EVENT_METADATA_MAX))
         .into()
     }

@@ -113,7 +113,7 @@ async fn node(_: Caller<Read>, State(state): State<ApiState>) -> Json<serde_json
 }
 
 fn group_name(name: &str) -> Result<ParticipantId, Problem> {
-    if name.is_empty() || name.contains('\0') || name.len() > railyard_core::limits::GROUP_BYTES_MAX {
+    if name.is_empty() || name.contains('\0') || name.chars().count() > railyard_core::limits::GROUP_CHARS_MAX {
         return Err(Problem::not_found("no group has such a name"));
     }
     Ok(ParticipantId::new(name))

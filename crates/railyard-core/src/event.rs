@@ -9,7 +9,7 @@ use crate::headers;
 use crate::ids::CredentialsId;
 use crate::job::{FieldError, Found, endpoint_of};
 use crate::limits::{
-    ATTEMPTS_MAX, ATTEMPTS_MIN, KEY_BYTES_MAX, METADATA_KEY_BYTES_MAX, METADATA_MAX, METADATA_VALUE_BYTES_MAX,
+    ATTEMPTS_MAX, ATTEMPTS_MIN, KEY_CHARS_MAX, METADATA_KEY_BYTES_MAX, METADATA_MAX, METADATA_VALUE_BYTES_MAX,
     NAME_BYTES_MAX, TIMEOUT_S_DEFAULT, TIMEOUT_S_MAX, TIMEOUT_S_MIN,
 };
 use crate::mode::Mode;
@@ -70,7 +70,7 @@ impl NewEvent {
             ("deduplicationId", &self.deduplication_id),
         ] {
             if let Some(text) = given {
-                found.required(field, text, KEY_BYTES_MAX);
+                found.required_chars(field, text, KEY_CHARS_MAX);
             }
         }
         if self.message_group.as_deref().is_some_and(|group| group.chars().any(|c| c.is_ascii_control())) {
@@ -224,7 +224,7 @@ mod tests {
         let fields = refused(|event| {
             event.kind = " ".to_owned();
             event.source = "a\0".to_owned();
-            event.external_id = Some("x".repeat(KEY_BYTES_MAX + 1));
+            event.external_id = Some("x".repeat(KEY_CHARS_MAX + 1));
             event.message_group = Some("a\nb".to_owned());
             event.data = Some(bytes::Bytes::from_static(b"[1, 2, 3, 4]"));
         });

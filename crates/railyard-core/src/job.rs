@@ -9,7 +9,7 @@ use crate::backoff::RetryStrategy;
 use crate::headers;
 use crate::ids::{CredentialsId, ParticipantId};
 use crate::limits::{
-    ATTEMPTS_MAX, ATTEMPTS_MIN, CONTENT_TYPE_BYTES_MAX, EXTERNAL_ID_CHARS_MAX, GROUP_BYTES_MAX, KEY_BYTES_MAX,
+    ATTEMPTS_MAX, ATTEMPTS_MIN, CONTENT_TYPE_BYTES_MAX, EXTERNAL_ID_CHARS_MAX, GROUP_CHARS_MAX, KEY_CHARS_MAX,
     METADATA_KEY_BYTES_MAX, METADATA_MAX, METADATA_VALUE_BYTES_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_DEFAULT,
     RAIL_NAME_BYTES_MAX, TARGET_URL_BYTES_MAX, TIMEOUT_S_DEFAULT, TIMEOUT_S_MAX, TIMEOUT_S_MIN,
 };
@@ -142,7 +142,7 @@ impl NewJob {
             }
         }
         if let Some(group) = &self.group {
-            found.required("groupId", group.as_str(), GROUP_BYTES_MAX);
+            found.required_chars("groupId", group.as_str(), GROUP_CHARS_MAX);
             // The group's name goes out in a header.
             if group.as_str().chars().any(|c| c.is_ascii_control() && c != '\0') {
                 found.add("groupId", "has a control character".to_owned());
@@ -153,10 +153,10 @@ impl NewJob {
             found.name("pool", pool, RAIL_NAME_BYTES_MAX);
         }
         if let Some(key) = &self.idempotency_key {
-            found.required("idempotencyKey", key, KEY_BYTES_MAX);
+            found.required_chars("idempotencyKey", key, KEY_CHARS_MAX);
         }
         if let Some(id) = &self.instruction_id {
-            found.required("instructionId", id, KEY_BYTES_MAX);
+            found.required_chars("instructionId", id, KEY_CHARS_MAX);
         }
         if self.traceparent.as_deref().is_some_and(|text| !traceparent_is_valid(text)) {
             found.add("traceparent", "is not a W3C trace context".to_owned());
@@ -331,6 +331,15 @@ impl Found {
             self.add(field, "is missing or blank".to_owned());
         }
         self.text(field, text, bytes_max);
+    }
+
+    /// As [`Found::required`], for what the database bounds in characters.
+    pub(crate) fn required_chars(&mut self, field: &str, text: &str, chars_max: usize) {
+        self.required(field, text, usize::MAX);
+        let chars = text.chars().count();
+        if chars > chars_max {
+            self.add(field, format!("has {chars} characters; at most {chars_max} are taken"));
+        }
     }
 
     /// A name in the configuration's alphabet.

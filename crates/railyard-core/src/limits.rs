@@ -65,16 +65,16 @@ pub const NODE_CALLS_DEFAULT: u32 = 256;
 pub const EXTERNAL_ID_CHARS_MAX: usize = 32;
 /// `source` and `type`.
 pub const NAME_BYTES_MAX: usize = 200;
-/// `groupId`: also a key of several indexes, which take about 2,700 bytes a row.
-pub const GROUP_BYTES_MAX: usize = 512;
+/// `groupId`, in characters, as in SQL: also a key of several indexes, which take about 2,700 bytes a row.
+pub const GROUP_CHARS_MAX: usize = 255;
 /// `railType` and the name of a pool.
 pub const RAIL_NAME_BYTES_MAX: usize = 64;
 /// `targetUrl`.
 pub const TARGET_URL_BYTES_MAX: usize = 2048;
 /// `payloadContentType`.
 pub const CONTENT_TYPE_BYTES_MAX: usize = 200;
-/// `idempotencyKey` and `instructionId`.
-pub const KEY_BYTES_MAX: usize = 512;
+/// `idempotencyKey` and `instructionId`, in characters, as in SQL.
+pub const KEY_CHARS_MAX: usize = 255;
 /// Entries of a job's metadata.
 pub const METADATA_MAX: usize = 50;
 /// A metadata key.

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use railyard_core::backoff::RetryStrategy;
 use railyard_core::job::{FieldError, NewJob, traceparent_is_valid};
 use railyard_core::limits::{
-    ATTEMPTS_MAX, ATTEMPTS_MIN, CONTENT_TYPE_BYTES_MAX, EXTERNAL_ID_CHARS_MAX, GROUP_BYTES_MAX, HEADERS_BYTES_MAX,
-    HEADERS_MAX, KEY_BYTES_MAX, METADATA_KEY_BYTES_MAX, METADATA_MAX, METADATA_VALUE_BYTES_MAX, NAME_BYTES_MAX,
+    ATTEMPTS_MAX, ATTEMPTS_MIN, CONTENT_TYPE_BYTES_MAX, EXTERNAL_ID_CHARS_MAX, GROUP_CHARS_MAX, HEADERS_BYTES_MAX,
+    HEADERS_MAX, KEY_CHARS_MAX, METADATA_KEY_BYTES_MAX, METADATA_MAX, METADATA_VALUE_BYTES_MAX, NAME_BYTES_MAX,
     RAIL_NAME_BYTES_MAX, TARGET_URL_BYTES_MAX, TIMEOUT_S_MAX, TIMEOUT_S_MIN,
 };
 use railyard_core::rail::{RailKind, WEBHOOK};
@@ -52,7 +52,7 @@ impl PartialSchema for JobBody {
             .optional("serviceAccountId", uuid())
             .optional("externalId", filled(EXTERNAL_ID_CHARS_MAX))
             .optional("id", named(EXTERNAL_ID_CHARS_MAX))
-            .optional("groupId", formed(GROUP_FORM, GROUP_BYTES_MAX))
+            .optional("groupId", formed(GROUP_FORM, GROUP_CHARS_MAX))
             .optional("mode", word(&Mode::ALL, Mode::as_str))
             .optional("railType", formed(NAME_FORM, RAIL_NAME_BYTES_MAX))
             .optional("pool", formed(NAME_FORM, RAIL_NAME_BYTES_MAX))
@@ -71,8 +71,8 @@ impl PartialSchema for JobBody {
             .optional("timeoutSeconds", whole(TIMEOUT_S_MIN, TIMEOUT_S_MAX))
             .optional("scheduledFor", time())
             .optional("expiresAt", time())
-            .optional("idempotencyKey", named(KEY_BYTES_MAX))
-            .optional("instructionId", named(KEY_BYTES_MAX))
+            .optional("idempotencyKey", named(KEY_CHARS_MAX))
+            .optional("instructionId", named(KEY_CHARS_MAX))
             .optional("traceparent", formed(TRACE_FORM, TRACE_CHARS))
             .optional("queueUrl", anything())
             .into()

@@ -72,6 +72,22 @@ async fn s3_02_every_wrong_field_is_named_at_once() {
     assert_eq!(api.post(JOBS, &late).await.fields(), ["expiresAt"]);
 }
 
+/// What the database bounds in characters, the API does too, whatever bytes they take; and a group of the longest name is
+/// an operator's to decide about.
+#[tokio::test]
+async fn names_and_keys_are_as_long_as_the_database_takes_them() {
+    let api = Api::new().await;
+    let body = |chars: usize| {
+        let text = "\u{20ac}".repeat(chars);
+        api.job_with(json!({"groupId": text, "idempotencyKey": text, "instructionId": text}))
+    };
+    let made = api.post(JOBS, &body(255)).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text());
+    let longest = "%E2%82%AC".repeat(255);
+    assert_eq!(api.get(&format!("/admin/groups/{longest}")).await.status, StatusCode::OK);
+    assert_eq!(api.post(JOBS, &body(256)).await.fields(), ["groupId", "idempotencyKey", "instructionId"]);
+}
+
 #[tokio::test]
 async fn s3_16_a_job_cannot_set_what_we_sign_with() {
     let api = Api::new().await;
