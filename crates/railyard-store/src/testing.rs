@@ -23,6 +23,16 @@ pub(crate) struct TestStore {
     pub(crate) db: TestDb,
 }
 
+/// A begin of message `$1`, for tests that hold one open.
+pub(crate) const BEGIN: &str = "
+    WITH p AS (DELETE FROM payment_outbox_pending WHERE outbox_id = $1 RETURNING *)
+    INSERT INTO in_flight (attempt_id, outbox_id, participant_id, sequence_id, partition_id, epoch, node_id,
+      rail_type, endpoint, mode, on_unknown, max_attempts, timeout_ms, attempt_no, failures, zombies, claimed_at,
+      call_deadline, created_at)
+    SELECT gen_random_uuid(), outbox_id, participant_id, sequence_id, partition_id, 1, gen_random_uuid(),
+      rail_type, endpoint, mode, 'hold', max_attempts, timeout_ms, attempt_count + 1, failures, zombies,
+      clock_timestamp(), clock_timestamp() + interval '35 seconds', created_at FROM p";
+
 pub(crate) fn keys() -> MasterKeys {
     MasterKeys::new(vec![MasterKey::read("test", &"42".repeat(32)).unwrap()]).unwrap()
 }
@@ -68,15 +78,7 @@ impl TestStore {
 
     /// Puts a waiting message in flight, as begin does.
     pub(crate) async fn begin(&self, id: OutboxId) {
-        let sql = "
-            WITH p AS (DELETE FROM payment_outbox_pending WHERE outbox_id = $1 RETURNING *)
-            INSERT INTO in_flight (attempt_id, outbox_id, participant_id, sequence_id, partition_id, epoch, node_id,
-              rail_type, endpoint, mode, on_unknown, max_attempts, timeout_ms, attempt_no, failures, zombies, claimed_at,
-              call_deadline, created_at)
-            SELECT gen_random_uuid(), outbox_id, participant_id, sequence_id, partition_id, 1, gen_random_uuid(),
-              rail_type, endpoint, mode, 'hold', max_attempts, timeout_ms, attempt_count + 1, failures, zombies,
-              clock_timestamp(), clock_timestamp() + interval '35 seconds', created_at FROM p";
-        assert_eq!(self.sql.execute(sql, &[&id.0]).await.unwrap(), 1);
+        assert_eq!(self.sql.execute(BEGIN, &[&id.0]).await.unwrap(), 1);
     }
 
     /// Writes an attempt's end and puts the message back, with `failures` spent.

@@ -7,7 +7,7 @@ use railyard_testkit::eventually;
 
 use super::*;
 use crate::jobs::get;
-use crate::testing::TestStore;
+use crate::testing::{BEGIN, TestStore};
 
 const OPERATOR: Decision<'static> = Decision { actor: "operator", reason: "ordered twice" };
 const WAITING: &str =
@@ -90,15 +90,6 @@ async fn s3_22_a_doubt_ends_with_its_message() {
     }
     assert_eq!(t.one::<i64>("SELECT count(*) FROM group_hold").await, 0);
 }
-
-const BEGIN: &str = "
-    WITH p AS (DELETE FROM payment_outbox_pending WHERE outbox_id = $1 RETURNING *)
-    INSERT INTO in_flight (attempt_id, outbox_id, participant_id, sequence_id, partition_id, epoch, node_id,
-      rail_type, endpoint, mode, on_unknown, max_attempts, timeout_ms, attempt_no, failures, zombies, claimed_at,
-      call_deadline, created_at)
-    SELECT gen_random_uuid(), outbox_id, participant_id, sequence_id, partition_id, 1, gen_random_uuid(),
-      rail_type, endpoint, mode, 'hold', max_attempts, timeout_ms, attempt_count + 1, failures, zombies,
-      clock_timestamp(), clock_timestamp() + interval '35 seconds', created_at FROM p";
 
 /// A begin that is not committed yet has the job: the cancellation waits for it and says that it is out.
 #[tokio::test]
