@@ -51,7 +51,8 @@ async fn holds_open_producers_delay_no_settle() {
     let all = i64::try_from(GROUPS * EACH).unwrap();
     let (_, ()) = tokio::join!(rail.await_answered(GROUPS * EACH, SOON), stay_open);
     eventually(SOON, "all outcomes are on record", || async { completed(&world.sql).await == all }).await;
-    assert_eq!(world.one::<i64>(OPEN).await, 5, "the producers are open still");
+    // The node's own transactions pass; those of the producers stay.
+    eventually(SOON, "the producers are open still", || async { world.one::<i64>(OPEN).await == 5 }).await;
     let slowest: f64 = world
         .one(
             "SELECT max(extract(epoch FROM recorded_at - completed_at))::double precision
@@ -120,8 +121,7 @@ async fn schedule(world: &World, rail: &FakeRail, group: &str) -> Uuid {
 
 /// Transactions of producers that are open now.
 const OPEN: &str = "SELECT count(*) FROM pg_stat_activity
-                    WHERE datname = current_database() AND state = 'idle in transaction'
-                      AND xact_start < clock_timestamp() - interval '1 second'";
+                    WHERE datname = current_database() AND state = 'idle in transaction'";
 
 /// A producer whose transaction on the held group is open: it has its number and commits when the test says so.
 async fn open_producer(fleet: &Fleet, rail: &FakeRail) -> Client {
