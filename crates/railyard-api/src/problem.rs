@@ -153,6 +153,11 @@ impl Problem {
         Self { retry_after_s: Some(RETRY_AFTER_S), ..found }
     }
 
+    /// 503 for an error that is over soon.
+    fn later(error: &StoreError) -> Self {
+        Self::unavailable(error.why_later().unwrap_or_default())
+    }
+
     /// 500, of which the caller learns nothing.
     pub(crate) fn internal() -> Self {
         let detail = "the request could not be carried out; the log of the node says why";
@@ -165,11 +170,17 @@ impl From<StoreError> for Problem {
         match error {
             StoreError::Invalid { field, detail, .. } => Self::field(&api_name(&field), detail),
             StoreError::KeyReused { first } => Self::key_reused(first),
-            StoreError::Busy { .. } => Self::unavailable("another transaction holds what this one needs"),
-            StoreError::Repeat { .. } => Self::unavailable("too many transactions met at once"),
-            StoreError::Unavailable { detail } => {
-                tracing::debug!(detail, "database unavailable");
-                Self::unavailable("the database is away")
+            error @ (StoreError::Busy { .. } | StoreError::Repeat { .. }) => Self::later(&error),
+            error @ StoreError::TooSlow { .. } => {
+                let mut problem = Self::later(&error);
+                problem
+                    .detail
+                    .push_str(": ask for less, narrow a search, or walk it with `cursor`, which counts nothing");
+                problem
+            }
+            error @ StoreError::Unavailable { .. } => {
+                tracing::debug!(%error);
+                Self::later(&error)
             }
             StoreError::Conflict { detail } => Self::conflict(detail),
             error @ (StoreError::Unreadable { .. } | StoreError::Database { .. }) => {

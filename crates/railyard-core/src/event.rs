@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::backoff::RetryStrategy;
-use crate::headers;
+use crate::headers::{self, HeaderError};
 use crate::ids::CredentialsId;
 use crate::job::{FieldError, Found, endpoint_of};
 use crate::limits::{
@@ -186,8 +186,16 @@ impl NewSubscription {
         for error in headers::check(&self.headers).err().into_iter().flatten() {
             found.add("headers", error.to_string());
         }
+        for (name, _) in self.headers.iter().filter(|(name, _)| is_about_event(name)) {
+            found.add("headers", HeaderError::Reserved(name.clone()).to_string());
+        }
         found.end()
     }
+}
+
+/// `ce-*`, in whatever letters: its jobs say so which event they carry. Other jobs may have such headers of their own.
+fn is_about_event(name: &str) -> bool {
+    name.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("ce-"))
 }
 
 impl std::fmt::Debug for NewSubscription {
@@ -239,5 +247,17 @@ mod tests {
         subscription.max_attempts = 0;
         let fields: Vec<String> = subscription.validate().unwrap_err().into_iter().map(|error| error.field).collect();
         assert_eq!(fields, ["name", "typePattern", "targetUrl", "credentialsId", "maxRetries"]);
+    }
+
+    #[test]
+    fn the_headers_of_events_are_not_a_subscriptions_own() {
+        let mut subscription = NewSubscription::new("a", "*", "https://x");
+        subscription.credentials_id = Some(CredentialsId(uuid::Uuid::nil()));
+        for (name, refused) in
+            [("CE-ID", true), ("ce-other", true), ("ce", false), ("cer-a", false), ("x-ce-id", false)]
+        {
+            subscription.headers = vec![(name.to_owned(), "x".to_owned())];
+            assert_eq!(subscription.validate().is_err(), refused, "{name}");
+        }
     }
 }

@@ -228,8 +228,8 @@ impl std::fmt::Debug for NewJob {
 /// Why a target cannot be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// No URL at all.
-    #[error("is not a URL")]
+    /// No URL at all, or none with `://` and a host behind its scheme: parsers supply what is missing, SQL does not.
+    #[error("is not a URL like https://host/path")]
     NotAUrl,
     /// Over [`TARGET_URL_BYTES_MAX`].
     #[error("is longer than {TARGET_URL_BYTES_MAX} bytes")]
@@ -268,7 +268,12 @@ pub fn endpoint_of(target_url: &str) -> Result<String, TargetError> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(TargetError::Scheme);
     }
-    if !url.username().is_empty() || url.password().is_some() {
+    let behind = target_url.get(url.scheme().len()..).and_then(|rest| rest.strip_prefix("://")).unwrap_or_default();
+    let authority = behind.split(['/', '?', '#']).next().unwrap_or_default();
+    if authority.is_empty() || authority.contains('\\') {
+        return Err(TargetError::NotAUrl);
+    }
+    if authority.contains('@') {
         return Err(TargetError::UserInfo);
     }
     // The dot at the end of `example.com.` changes the look-up and not the receiver.

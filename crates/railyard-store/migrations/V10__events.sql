@@ -64,6 +64,17 @@ LANGUAGE sql STABLE AS $$
     'ce-source', CASE WHEN p_source ~ '^[\x21-\x7e]+$' THEN p_source END))
 $$;
 
+-- What would keep every job of such a subscription out, and its events with them: asked when it is made. The event's own
+-- headers, at their longest, go out beside the subscription's.
+CREATE FUNCTION subscription_fault(p_target_url text, p_mode text, p_max_attempts integer, p_retry_strategy text,
+  p_timeout_ms integer, p_headers jsonb) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+  SELECT outbox_item_fault('webhook', true, clock_timestamp(), 'source', 'type', NULL, NULL, p_mode, 'webhook', NULL,
+    p_target_url, '', 'application/json', '00000000-0000-0000-0000-000000000000', p_max_attempts, p_retry_strategy,
+    p_timeout_ms, coalesce(p_headers, '{}') || event_headers('00000000-0000-0000-0000-000000000000', repeat('x', 200),
+    repeat('x', 200)), NULL, NULL, NULL, NULL, NULL, NULL)
+$$;
+
 CREATE TYPE event_item AS (
   external_id      text,
   type             text,
@@ -161,7 +172,9 @@ END $$;
 
 REVOKE ALL ON event, event_subscription FROM PUBLIC;
 REVOKE ALL ON FUNCTION event_type_matches(text, text), subscription_group(uuid, text),
-  event_headers(uuid, text, text), publish_events(event_item[]) FROM PUBLIC;
+  event_headers(uuid, text, text), subscription_fault(text, text, integer, text, integer, jsonb),
+  publish_events(event_item[]) FROM PUBLIC;
 GRANT SELECT, INSERT ON event TO railyard_runtime;
 GRANT SELECT, INSERT, UPDATE, DELETE ON event_subscription TO railyard_runtime;
-GRANT EXECUTE ON FUNCTION publish_events(event_item[]) TO railyard_runtime;
+GRANT EXECUTE ON FUNCTION subscription_fault(text, text, integer, text, integer, jsonb), publish_events(event_item[])
+  TO railyard_runtime;

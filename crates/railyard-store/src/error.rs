@@ -29,6 +29,12 @@ pub enum StoreError {
         /// The database's words.
         detail: String,
     },
+    /// The statement was ended at its time limit and did nothing. The same again takes as long; less of it may not.
+    #[error("took too long: {detail}")]
+    TooSlow {
+        /// The database's words.
+        detail: String,
+    },
     /// Serialization failure or deadlock: the transaction did nothing and may be repeated as it is.
     #[error("transaction must be repeated: {detail}")]
     Repeat {
@@ -67,14 +73,29 @@ impl StoreError {
     /// Whether the same call may succeed later without any change.
     #[must_use]
     pub fn is_transient(&self) -> bool {
+        self.why_later().is_some()
+    }
+
+    /// Why not now, where the same call may succeed later without any change.
+    #[must_use]
+    pub fn why_later(&self) -> Option<&'static str> {
         match self {
-            Self::Busy { .. } | Self::Repeat { .. } | Self::Unavailable { .. } => true,
+            Self::Busy { .. } => Some("another transaction holds what this one needs"),
+            Self::TooSlow { .. } => Some("the database took too long over it"),
+            Self::Repeat { .. } => Some("too many transactions met at once"),
+            Self::Unavailable { .. } => Some("the database is away"),
             Self::Invalid { .. }
             | Self::KeyReused { .. }
             | Self::Conflict { .. }
             | Self::Unreadable { .. }
-            | Self::Database { .. } => false,
+            | Self::Database { .. } => None,
         }
+    }
+
+    /// A fault as the database's checks say it: `field: what is wrong with it`.
+    pub(crate) fn of_fault(fault: &str, ordinal: u32) -> Self {
+        let (field, detail) = fault.split_once(": ").unwrap_or(("item", fault));
+        Self::Invalid { field: field.to_owned(), detail: detail.to_owned(), ordinal }
     }
 }
 
@@ -89,18 +110,10 @@ impl From<tokio_postgres::Error> for StoreError {
         let detail = db.message().to_owned();
         let code = db.code();
         match code.code() {
-            "RY400" => {
-                let field = db.column().unwrap_or("item").to_owned();
-                let prefix = format!("{field}: ");
-                Self::Invalid {
-                    detail: detail.strip_prefix(&prefix).unwrap_or(&detail).to_owned(),
-                    ordinal: ordinal(db.detail()),
-                    field,
-                }
-            }
+            "RY400" => Self::of_fault(&detail, ordinal(db.detail())),
             "RY409" => Self::KeyReused { first: first_id(db.detail()) },
-            // A statement that took too long: others of its kind may not.
-            _ if code == &SqlState::QUERY_CANCELED => Self::Busy { detail },
+            // At its time limit, or by an administrator who would not wait for it.
+            _ if code == &SqlState::QUERY_CANCELED => Self::TooSlow { detail },
             // Class 08 connection, 53 resources, 57 operator intervention; 58 system error, XX000 when a server dies.
             state if ["08", "53", "57", "58"].contains(&state.get(..2).unwrap_or_default()) => {
                 Self::Unavailable { detail: format!("{state}: {detail}") }

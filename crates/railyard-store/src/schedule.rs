@@ -158,7 +158,7 @@ async fn make_sequences(conn: &Conn, groups: &[String]) -> Result<(), StoreError
         conn.batch_execute(&format!("BEGIN; {MAKE_WAIT}")).await?;
         match conn.execute(MAKE, &[group]).await.map_err(StoreError::from) {
             Ok(_) => conn.batch_execute("COMMIT").await?,
-            Err(StoreError::Busy { .. }) => conn.batch_execute("ROLLBACK").await?,
+            Err(StoreError::Busy { .. } | StoreError::TooSlow { .. }) => conn.batch_execute("ROLLBACK").await?,
             Err(error) => return Err(error),
         }
     }

@@ -50,6 +50,7 @@ fn connection_survives(error: &StoreError) -> bool {
         StoreError::Invalid { .. }
         | StoreError::KeyReused { .. }
         | StoreError::Busy { .. }
+        | StoreError::TooSlow { .. }
         | StoreError::Repeat { .. }
         | StoreError::Conflict { .. }
         | StoreError::Unreadable { .. }

@@ -302,7 +302,7 @@ async fn by_filter(
     let Asked { filter, walk, limit } = asked;
     if preview {
         let page = Page::Number { page: 0, size: SAMPLE_SIZE };
-        let found = jobs::search(state.store(), &filter, page).await.map_err(super::search::took_too_long)?;
+        let found = jobs::search(state.store(), &filter, page).await?;
         let sample = found.jobs.iter().map(JobView::of).collect();
         let replayed = found.total.unwrap_or_default();
         return Ok(ReplayView { preview, sample, replayed, ..ReplayView::default() });

@@ -3,7 +3,6 @@
 use axum::Json;
 use axum::extract::State;
 use railyard_core::job::FieldError;
-use railyard_store::StoreError;
 use railyard_store::jobs::{self, Filter, JobStatus, METADATA_FILTERS_MAX, PAGE_SIZE_MAX, Page};
 use serde::Serialize;
 use utoipa::openapi::Object;
@@ -102,7 +101,7 @@ pub(crate) async fn search(
     Asked(pairs): Asked<Vec<(String, String)>>,
 ) -> Result<Json<JobPage>, Problem> {
     let (filter, page) = read(pairs)?;
-    let found = jobs::search(state.store(), &filter, page).await.map_err(took_too_long)?;
+    let found = jobs::search(state.store(), &filter, page).await?;
     let (number, size) = match page {
         Page::Number { page, size } => (Some(page), size),
         Page::Behind { size, .. } => (None, size),
@@ -115,16 +114,6 @@ pub(crate) async fn search(
         total_pages: found.total.map(|total| total.div_ceil(u64::from(size))),
         next_cursor: found.next.map(|id| cursor::write([id], &filter)),
     }))
-}
-
-/// Nobody holds a lock against a search: it is the search that is too wide.
-pub(super) fn took_too_long(error: StoreError) -> Problem {
-    if matches!(error, StoreError::Busy { .. }) {
-        let detail =
-            "the search took too long: narrow it, or walk with `cursor`, which counts nothing (`cursor=` begins)";
-        return Problem::unavailable(detail);
-    }
-    error.into()
 }
 
 /// Query parameters that are being read.

@@ -177,6 +177,32 @@ async fn s4_14_behind_an_event_that_must_come_again_its_group_waits() {
     assert_eq!(one::<String>(&api, order).await, "a1 a2 a3");
 }
 
+/// What a subscription may say, its jobs may be: none is taken that would turn events away.
+#[tokio::test]
+async fn a_subscription_whose_jobs_would_be_refused_is_refused_itself() {
+    let api = Api::new().await;
+    let with = |more: Value| {
+        let mut body = json!({ "name": "a", "typePattern": "*", "targetUrl": "https://a.example/",
+                               "credentialsId": api.credentials });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    for (more, field) in [
+        (json!({ "headers": { "X-Long": "x".repeat(7800) } }), "headers"),
+        (json!({ "headers": { "CE-ID": "mine" } }), "headers"),
+        (json!({ "targetUrl": "https:example.com" }), "targetUrl"),
+        (json!({ "targetUrl": "https:///example.com" }), "targetUrl"),
+    ] {
+        assert_eq!(api.post(SUBSCRIPTIONS, &with(more.clone())).await.fields(), [field], "{more}");
+    }
+    let most = with(json!({ "headers": { "X-Long": "x".repeat(7600) } }));
+    assert_eq!(api.post(SUBSCRIPTIONS, &most).await.status, StatusCode::CREATED);
+    let longest = json!({ "type": "t".repeat(200), "source": "s".repeat(200) });
+    let made = api.post(EVENTS, &longest).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text());
+    assert_eq!(jobs(&api).await.len(), 1);
+}
+
 #[tokio::test]
 async fn subscriptions_are_validated_audited_and_hold_their_credentials() {
     let api = Api::new().await;

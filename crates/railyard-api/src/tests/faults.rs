@@ -133,6 +133,20 @@ async fn a_request_ends_at_its_deadline() {
     assert_eq!(call(&api.router, request).await.status, StatusCode::SERVICE_UNAVAILABLE);
 }
 
+/// Nobody holds a lock against a statement that is ended at its time limit, and nobody is told so.
+#[tokio::test]
+async fn what_takes_too_long_is_not_told_as_a_lock() {
+    let change = |config: &mut railyard_store::StoreConfig| config.statement_timeout = Duration::from_millis(400);
+    let api = Api::over(Auth::new(tokens()), ApiOptions::default(), change).await;
+    // The wait stands for work: the limit ends both alike.
+    api.sql.batch_execute("BEGIN; LOCK TABLE event_subscription").await.unwrap();
+    let slow = api.get("/api/admin/subscriptions").await;
+    assert_eq!(slow.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(slow.text().contains("took too long"), "{}", slow.text());
+    api.sql.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(api.get("/api/admin/subscriptions").await.status, StatusCode::OK);
+}
+
 #[tokio::test]
 async fn bad_input_costs_no_connection() {
     let auth = Auth::new(tokens());

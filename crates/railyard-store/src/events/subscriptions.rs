@@ -9,6 +9,7 @@ use railyard_core::{CredentialsId, Mode};
 use serde_json::json;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::audit::{self, Entry};
@@ -28,6 +29,8 @@ const INSERT: &str = "
     FROM (SELECT credentials_id FROM dispatch_credentials WHERE credentials_id = $5 AND deleted_at IS NULL FOR SHARE) c
     RETURNING *";
 
+const FAULT: &str = "SELECT subscription_fault($1, $2, $3, $4, $5, $6)";
+
 /// A subscription.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubscriptionRow {
@@ -46,7 +49,8 @@ pub struct SubscriptionRow {
 /// Makes one.
 ///
 /// # Errors
-/// [`StoreError::Conflict`] if the name is taken, [`StoreError::Invalid`] if the credentials are unknown.
+/// [`StoreError::Conflict`] if the name is taken, [`StoreError::Invalid`] if the credentials are unknown or no job of
+/// it would be taken.
 pub async fn create(store: &Store, new: &NewSubscription, actor: &str) -> Result<SubscriptionRow, StoreError> {
     let conn = begin(store, "").await?;
     let result = create_in(&conn, new, actor).await;
@@ -58,23 +62,25 @@ async fn create_in(conn: &Conn, new: &NewSubscription, actor: &str) -> Result<Su
     let number = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     let headers: BTreeMap<_, _> = new.headers.iter().cloned().collect();
     let headers = (!headers.is_empty()).then(|| json!(headers));
-    let inserted = conn
-        .query_opt(
-            INSERT,
-            &[
-                &new.name,
-                &new.type_pattern,
-                &new.source,
-                &new.target_url,
-                &credentials,
-                &new.mode.as_str(),
-                &number(new.max_attempts),
-                &new.retry.as_str(),
-                &number(new.timeout_s.saturating_mul(1000)),
-                &headers,
-            ],
-        )
-        .await;
+    let (mode, retry) = (new.mode.as_str(), new.retry.as_str());
+    let (attempts, timeout_ms) = (number(new.max_attempts), number(new.timeout_s.saturating_mul(1000)));
+    let asked = conn.query_one(FAULT, &[&new.target_url, &mode, &attempts, &retry, &timeout_ms, &headers]).await?;
+    if let Some(fault) = asked.try_get::<_, Option<String>>(0)? {
+        return Err(StoreError::of_fault(&fault, 1));
+    }
+    let parameters: [&(dyn ToSql + Sync); 10] = [
+        &new.name,
+        &new.type_pattern,
+        &new.source,
+        &new.target_url,
+        &credentials,
+        &mode,
+        &attempts,
+        &retry,
+        &timeout_ms,
+        &headers,
+    ];
+    let inserted = conn.query_opt(INSERT, &parameters).await;
     let made = match inserted {
         Ok(Some(found)) => row(&found)?,
         Ok(None) => {
@@ -144,7 +150,7 @@ pub async fn delete(store: &Store, id: Uuid, actor: &str) -> Result<Option<Subsc
 async fn changed(
     conn: &Conn,
     sql: &str,
-    parameters: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+    parameters: &[&(dyn ToSql + Sync)],
     action: &str,
     actor: &str,
 ) -> Result<Option<SubscriptionRow>, StoreError> {

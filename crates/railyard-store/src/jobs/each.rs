@@ -176,9 +176,9 @@ async fn one_by_one(way: &impl Together, lane: &[usize], placed: &mut [Placed], 
                 Err(found) => error = found,
             }
         }
-        placed[index] = match error.is_transient() {
-            true => Placed::Later { detail: "another transaction holds what this one needs".to_owned() },
-            false => Placed::Failed { detail: error.to_string() },
+        placed[index] = match error.why_later() {
+            Some(why) => Placed::Later { detail: why.to_owned() },
+            None => Placed::Failed { detail: error.to_string() },
         };
         for &behind in lane.iter().skip_while(|other| **other != index).skip(1) {
             placed[behind] = Placed::Later { detail: "stands behind one of its group that was not stored".to_owned() };

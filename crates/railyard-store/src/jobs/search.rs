@@ -79,7 +79,7 @@ pub struct Found {
 /// Looks.
 ///
 /// # Errors
-/// [`StoreError::Busy`] if it took too long, and other errors of the database.
+/// [`StoreError::TooSlow`] if it took too long, and other errors of the database.
 pub async fn search(store: &Store, filter: &Filter, page: Page) -> Result<Found, StoreError> {
     let conn = begin_read(store, STATEMENT_MS_MAX).await?;
     let result = search_in(&conn, filter, page).await;

@@ -106,6 +106,7 @@ pub(super) fn is_about_rows(error: &StoreError) -> bool {
     match error {
         StoreError::Unavailable { .. } | StoreError::Repeat { .. } => false,
         StoreError::Busy { .. }
+        | StoreError::TooSlow { .. }
         | StoreError::Invalid { .. }
         | StoreError::KeyReused { .. }
         | StoreError::Conflict { .. }
