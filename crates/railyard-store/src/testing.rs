@@ -1,10 +1,12 @@
 //! For this crate's tests: a migrated database and a few rows put there by hand.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use railyard_core::job::NewJob;
 use railyard_core::rail::RailKind;
 use railyard_core::{CredentialsId, OutboxId, ParticipantId};
-use railyard_testkit::TestDb;
+use railyard_testkit::{TestDb, eventually};
 use tokio_postgres::Client;
 use zeroize::Zeroizing;
 
@@ -74,6 +76,14 @@ impl TestStore {
 
     pub(crate) async fn create(&self, job: &NewJob) -> Created {
         jobs::create(&self.store, std::slice::from_ref(job)).await.unwrap()[0]
+    }
+
+    /// Until so many in this database wait for a lock.
+    pub(crate) async fn waiting(&self, count: i64) {
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+                       WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        let enough = || async { self.one::<i64>(waiting).await >= count };
+        eventually(Duration::from_secs(20), "enough wait for a lock", enough).await;
     }
 
     /// Puts a waiting message in flight, as begin does.

@@ -32,6 +32,10 @@ const LOCK_READY: &str = "
     WHERE EXISTS (SELECT 1 FROM payment_outbox_pending p WHERE p.participant_id = $1)
     ON CONFLICT (participant_id) DO UPDATE SET due_at = r.due_at";
 
+const LOCK_HINT_OF: &str = "
+    SELECT 1 FROM ready_group r
+    WHERE r.participant_id = (SELECT p.participant_id FROM payment_outbox_pending p WHERE p.outbox_id = $1) FOR UPDATE";
+
 /// With a snapshot that is younger than the lock: now if no hold remains, else as it was.
 const DUE_UNLESS_HELD: &str = "
     UPDATE ready_group r
@@ -227,6 +231,7 @@ async fn cancel_head(
     reason: &str,
 ) -> Result<Skipped, StoreError> {
     let wanted = expected.map(|id| id.0);
+    conn.execute("SELECT 1 FROM ready_group WHERE participant_id = $1 FOR UPDATE", &[&group.as_str()]).await?;
     let taken = match conn.query_opt(TAKE_HEAD, &[&group.as_str(), &wanted]).await? {
         Some(row) => Some(row),
         None => conn.query_opt(TAKE_SINGLE, &[&group.as_str(), &wanted]).await?,
@@ -260,6 +265,12 @@ async fn take_holds(
     }
     holds.sort_unstable();
     Ok(holds)
+}
+
+/// Locks the ready row of the group in which this message waits, if it does.
+pub(crate) async fn lock_hint_of(conn: &Conn, id: OutboxId) -> Result<(), StoreError> {
+    conn.execute(LOCK_HINT_OF, &[&id.0]).await?;
+    Ok(())
 }
 
 pub(crate) async fn move_hint(conn: &Conn, group: &ParticipantId) -> Result<(), StoreError> {

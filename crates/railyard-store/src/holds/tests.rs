@@ -5,7 +5,7 @@ use railyard_core::{OutboxId, ParticipantId};
 use tokio_postgres::Client;
 
 use super::*;
-use crate::testing::TestStore;
+use crate::testing::{BEGIN, TestStore};
 use crate::{StoreError, audit};
 
 const WHY: Decision<'_> = Decision { actor: "ops", reason: "because" };
@@ -164,6 +164,21 @@ async fn skip_takes_nothing_behind_a_head_in_flight() {
     assert!(conflicts(skip(&t.store, &group("g"), None, WHY)).await);
     assert_eq!(t.one::<i64>("SELECT count(*) FROM payment_outbox_pending").await, 1);
     assert!(conflicts(skip(&t.store, &group("nobody"), None, WHY)).await);
+}
+
+/// As with a cancellation: a transaction that settles has the hint, and then begins the head.
+#[tokio::test]
+async fn a_settle_that_begins_the_head_waits_for_no_skip() {
+    let (t, ids) = filled(1).await;
+    let settling = t.db.connect().await;
+    settling.batch_execute("BEGIN; UPDATE ready_group SET due_at = clock_timestamp()").await.unwrap();
+    let store = t.store.clone();
+    let skipping = tokio::spawn(async move { skip(&store, &group("g"), None, WHY).await });
+    t.waiting(1).await;
+    settling.batch_execute("SET LOCAL lock_timeout = '100ms'").await.unwrap();
+    assert_eq!(settling.execute(BEGIN, &[&ids[0].0]).await.unwrap(), 1);
+    settling.batch_execute("COMMIT").await.unwrap();
+    assert!(conflicts(async { skipping.await.unwrap() }).await);
 }
 
 #[tokio::test]

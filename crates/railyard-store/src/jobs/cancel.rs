@@ -2,7 +2,8 @@
 //!
 //! Against everybody who may take it at the same moment, the pending or scheduled row decides: whoever deletes it has
 //! the job. A begin, a promotion or a late success that was first leaves no row here, and then the answer is where the
-//! job stands now. Locks come in the order of everybody else: message, holds, hint.
+//! job stands now. The hint is locked before the message: a transaction that settles one message of a group and begins
+//! the next has it in that order, and two that wait for each other would both be a second late.
 
 use railyard_core::hold::HoldKind;
 use railyard_core::settlement::EndStatus;
@@ -57,6 +58,7 @@ pub async fn cancel(store: &Store, id: OutboxId, decision: Decision<'_>) -> Resu
 
 async fn cancel_in(conn: &Conn, id: OutboxId, decision: Decision<'_>) -> Result<Cancelled, StoreError> {
     for _ in 0..LOOKS_MAX {
+        holds::lock_hint_of(conn, id).await?;
         // Each look is a statement with a snapshot of its own.
         for sql in [TAKE_PENDING, TAKE_SCHEDULED] {
             if let Some(row) = conn.query_opt(sql, &[&id.0]).await? {

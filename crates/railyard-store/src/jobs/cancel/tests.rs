@@ -1,25 +1,15 @@
 #![expect(clippy::disallowed_methods, reason = "a test's tasks end with its runtime")]
 
-use std::time::Duration;
-
 use railyard_core::Mode;
-use railyard_testkit::eventually;
 
 use super::*;
 use crate::jobs::get;
 use crate::testing::{BEGIN, TestStore};
 
 const OPERATOR: Decision<'static> = Decision { actor: "operator", reason: "ordered twice" };
-const WAITING: &str =
-    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
 
 async fn cancelled(t: &TestStore, id: OutboxId) -> Cancelled {
     cancel(&t.store, id, OPERATOR).await.unwrap()
-}
-
-async fn somebody_waits(t: &TestStore) {
-    eventually(Duration::from_secs(20), "somebody waits for a lock", || async { t.one::<i64>(WAITING).await > 0 })
-        .await;
 }
 
 /// Whatever a job waits for: its turn, its retry, its date, nobody's turn, a decision about a doubt.
@@ -101,7 +91,7 @@ async fn s3_22_a_begin_that_was_first_has_the_job() {
     assert_eq!(other.execute(BEGIN, &[&id.0]).await.unwrap(), 1);
     let store = t.store.clone();
     let cancelling = tokio::spawn(async move { cancel(&store, id, OPERATOR).await.unwrap() });
-    somebody_waits(&t).await;
+    t.waiting(1).await;
     other.batch_execute("COMMIT").await.unwrap();
     assert_eq!(cancelling.await.unwrap(), Cancelled::Refused(JobStatus::InProgress));
 }
@@ -112,18 +102,35 @@ async fn s3_22_a_cancellation_that_was_first_has_the_job() {
     let t = TestStore::new().await;
     let id = t.create(&t.job(Some("g"))).await.outbox_id;
     t.create(&t.job(Some("g"))).await;
-    // The cancellation has the message and waits for the hint.
+    // The cancellation has the message and waits to say so in the audit.
     let gate = t.db.connect().await;
-    gate.batch_execute("BEGIN; SELECT 1 FROM ready_group FOR UPDATE").await.unwrap();
+    gate.batch_execute("BEGIN; LOCK TABLE admin_audit IN SHARE MODE").await.unwrap();
     let store = t.store.clone();
     let cancelling = tokio::spawn(async move { cancel(&store, id, OPERATOR).await.unwrap() });
-    somebody_waits(&t).await;
+    t.waiting(1).await;
     let other = t.db.connect().await;
     let beginning = tokio::spawn(async move { other.execute(BEGIN, &[&id.0]).await.unwrap() });
-    eventually(Duration::from_secs(20), "both wait", || async { t.one::<i64>(WAITING).await >= 2 }).await;
+    t.waiting(2).await;
     gate.batch_execute("COMMIT").await.unwrap();
     assert!(matches!(cancelling.await.unwrap(), Cancelled::Done(_)));
     assert_eq!(beginning.await.unwrap(), 0, "there was nothing to begin");
+}
+
+/// A transaction that settles one message has the hint and then begins the next: who cancels that one meanwhile waits
+/// for the hint, and not the two for each other.
+#[tokio::test]
+async fn s3_22_a_settle_that_begins_the_next_waits_for_no_cancellation() {
+    let t = TestStore::new().await;
+    let id = t.create(&t.job(Some("g"))).await.outbox_id;
+    let settling = t.db.connect().await;
+    settling.batch_execute("BEGIN; UPDATE ready_group SET due_at = clock_timestamp()").await.unwrap();
+    let store = t.store.clone();
+    let cancelling = tokio::spawn(async move { cancel(&store, id, OPERATOR).await.unwrap() });
+    t.waiting(1).await;
+    settling.batch_execute("SET LOCAL lock_timeout = '100ms'").await.unwrap();
+    assert_eq!(settling.execute(BEGIN, &[&id.0]).await.unwrap(), 1);
+    settling.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(cancelling.await.unwrap(), Cancelled::Refused(JobStatus::InProgress));
 }
 
 /// A scheduled job that takes its number meanwhile is found where it is then.
@@ -142,7 +149,7 @@ async fn s3_22_a_promotion_that_was_first_hides_nothing() {
     other.batch_execute(promote).await.unwrap();
     let store = t.store.clone();
     let cancelling = tokio::spawn(async move { cancel(&store, id, OPERATOR).await.unwrap() });
-    somebody_waits(&t).await;
+    t.waiting(1).await;
     other.batch_execute("COMMIT").await.unwrap();
     assert!(matches!(cancelling.await.unwrap(), Cancelled::Done(_)));
     assert_eq!(t.one::<i64>("SELECT count(*) FROM payment_outbox_pending").await, 0);
