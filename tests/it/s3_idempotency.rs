@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use railyard_testkit::FakeRail;
+use railyard_testkit::{FakeRail, eventually};
 use serde_json::json;
 
-use crate::api::{Api, JOBS};
+use crate::api::{Api, JOBS, fields};
 use crate::world::SOON;
 
 /// Fifty posts at once with one key: one job, one delivery, no 500.
@@ -103,4 +103,37 @@ async fn trap_a_key_in_an_open_transaction_is_503_with_retry_after() {
         }
     }
     rail.await_receipts(2, SOON).await;
+}
+
+/// A producer that lost the answer sends the same again, however late: what was taken once is never refused afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn trap_a_repeat_is_the_first_whatever_has_passed_since() {
+    let api = Api::new().await;
+    let rail = FakeRail::start().await;
+    let sql = api.db.connect().await;
+    let soon = "SELECT to_char(clock_timestamp() + interval '3 seconds', 'YYYY-MM-DD\"T\"HH24:MI:SS.MSZ')";
+    let expires_at: String = sql.query_one(soon, &[]).await.unwrap().get(0);
+    let job = api.job(&rail, "{}", &json!({ "idempotencyKey": "k", "expiresAt": expires_at }));
+    let first = api.post(&job).await.expect_status(201);
+    assert_eq!(api.ended(&first).await["status"], "COMPLETED");
+    eventually(SOON, "its expiry has passed", || async {
+        sql.query_one("SELECT clock_timestamp() > $1::text::timestamptz", &[&expires_at]).await.unwrap().get(0)
+    })
+    .await;
+    let repeated = async |when: &str| {
+        let again = api.post(&job).await.expect_status(200);
+        assert_eq!(again.json()["id"], first.json()["id"], "{when}");
+        let batch = api.http().post(&format!("{JOBS}/batch"), &json!([job])).await.unwrap();
+        let result = &batch.json()["results"][0];
+        assert_eq!((&result["status"], &result["jobId"]), (&json!("SUCCESS"), &first.json()["id"]), "{when}: {result}");
+    };
+    repeated("expired").await;
+    let path = format!("/api/admin/dispatch/credentials/{}", api.credentials);
+    api.http().delete(&path).await.unwrap().expect_status(204);
+    repeated("without credentials").await;
+    let mut other = job.clone();
+    other["payload"] = json!("other");
+    let refused = api.post(&other).await.expect_status(400);
+    assert!(!fields(&refused).is_empty(), "{}", refused.text());
+    assert_eq!(rail.receipts().len(), 1);
 }

@@ -141,7 +141,7 @@ LANGUAGE sql STABLE AS $$
          WHEN NOT p_credentials_known THEN 'credentials_id: ' || p_credentials_id || ' is unknown' END,
     CASE WHEN p_scheduled_for = 'infinity' OR p_scheduled_for > p_at + interval '366 days'
       THEN 'scheduled_for: at most 366 days ahead' END,
-    CASE WHEN p_expires_at <= greatest(p_scheduled_for, p_at) THEN 'expires_at: must lie ahead, after scheduled_for' END,
+    CASE WHEN p_expires_at <= greatest(p_scheduled_for, p_at) THEN 'expires_at: must lie ahead, and after the time for which it is scheduled' END,
     CASE WHEN p_headers IS NOT NULL THEN headers_fault(p_headers) END,
     CASE WHEN p_metadata IS NOT NULL THEN metadata_fault(p_metadata) END)
 $$;
@@ -154,6 +154,16 @@ LANGUAGE sql STABLE AS $$
   SELECT sha256(sha256(p_payload) || convert_to(ROW(
     p_type, p_target_url, p_credentials_id, p_participant_id, p_mode, p_headers, p_metadata,
     extract(epoch FROM p_scheduled_as_given))::text, 'UTF8'))
+$$;
+
+-- Whether this very content was taken under this key. Its repeat has no fault, whatever has passed or gone since: an expiry,
+-- the credentials. Asked for faulty items alone.
+CREATE FUNCTION taken_before(p_source text, p_instruction_id text, p_idempotency_key text, p_hash bytea) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+  SELECT EXISTS (SELECT 1 FROM idempotency_key k
+                 WHERE k.kind = CASE WHEN p_instruction_id IS NULL THEN 'source' ELSE 'instruction' END
+                   AND k.scope = coalesce(p_instruction_id, p_source) AND k.key = p_idempotency_key
+                   AND k.content_hash = p_hash)
 $$;
 
 -- What an item leaves out: defaults of its rail's kind. One place for both ways in.
@@ -233,8 +243,15 @@ BEGIN
       -- Keeps what is computed above from being computed anew at each use.
       OFFSET 0) g
     OFFSET 0) i;
-  IF v_bad IS NOT NULL AND NOT p_partial THEN
-    PERFORM refuse_item(v_bad, v_faults[v_bad]);
+  IF v_bad IS NOT NULL THEN
+    SELECT array_agg(f.fault ORDER BY f.n), array_agg(f.fault IS NULL ORDER BY f.n),
+           min(f.n) FILTER (WHERE f.fault IS NOT NULL), count((f.i).idempotency_key) FILTER (WHERE f.fault IS NULL)
+    INTO v_faults, v_created, v_bad, v_keys
+    FROM (SELECT t.n, t.i, CASE WHEN t.fault IS NOT NULL
+                   AND NOT taken_before((t.i).source, (t.i).instruction_id, (t.i).idempotency_key, t.hash) THEN t.fault END AS fault
+          FROM (SELECT generate_subscripts(v_ids, 1) AS n, unnest(v_items) AS i, unnest(v_hashes) AS hash,
+                       unnest(v_faults) AS fault) t) f;
+    IF v_bad IS NOT NULL AND NOT p_partial THEN PERFORM refuse_item(v_bad, v_faults[v_bad]); END IF;
   END IF;
 
   v_first := v_ids;
@@ -396,12 +413,16 @@ BEGIN
   v_fault := outbox_item_fault(v_kind, v_known, v_at, p_source, p_type, p_external_id, p_participant_id, v_mode, v_rail_type,
     p_pool, v_target_url, p_payload, v_content_type, v_credentials_id, v_max_attempts, v_retry_strategy, v_timeout_ms,
     p_headers, p_metadata, p_scheduled_for, p_expires_at, p_instruction_id, p_idempotency_key, p_traceparent);
-  IF v_fault IS NOT NULL THEN PERFORM refuse_item(1, v_fault); END IF;
+  IF p_idempotency_key IS NOT NULL THEN
+    v_hash := content_hash(p_payload, p_type, v_target_url, v_credentials_id, p_participant_id, v_mode, p_headers,
+                           p_metadata, p_scheduled_for);
+  END IF;
+  IF v_fault IS NOT NULL AND NOT taken_before(p_source, p_instruction_id, p_idempotency_key, v_hash) THEN
+    PERFORM refuse_item(1, v_fault);
+  END IF;
   conflict := false;
 
   WHILE p_idempotency_key IS NOT NULL LOOP
-    v_hash := content_hash(p_payload, p_type, v_target_url, v_credentials_id, p_participant_id, v_mode, p_headers,
-                           p_metadata, p_scheduled_for);
     INSERT INTO idempotency_key (kind, scope, key, outbox_id, content_hash, created_at)
     VALUES (v_kind_of_key, v_scope, p_idempotency_key, v_id, v_hash, v_created_at) ON CONFLICT DO NOTHING;
     EXIT WHEN FOUND;
