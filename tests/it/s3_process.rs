@@ -25,7 +25,7 @@ async fn in_an_hour(api: &Api) -> String {
 async fn looked(api: &Api) {
     let sql = api.db.connect().await;
     let looks = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-                 AND application_name = 'railyard api' AND query LIKE '%dispatch_job_outcome%'";
+                 AND application_name = 'railyard api' AND query LIKE '%w.id AS outbox_id, j.external_id%'";
     eventually(SOON, "a request looks", || async { sql.query_one(looks, &[]).await.unwrap().get::<_, i64>(0) > 0 })
         .await;
 }
