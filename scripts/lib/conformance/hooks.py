@@ -170,6 +170,12 @@ def path_id(make, share=0.7):
     return give
 
 
+def deletion(case):
+    """Any but the credentials that everything made here is signed with."""
+    if CHANCE.random() < 0.7 or case.path_parameters.get("id") == WORLD.credentials:
+        case.path_parameters["id"] = WORLD.make_credentials()
+
+
 def rotation(case):
     case.path_parameters["id"] = WORLD.make_credentials() if CHANCE.random() < 0.8 else WORLD.credentials
     body = case.body
@@ -225,7 +231,7 @@ ADAPT = {
     "cancelJobAlias": path_id(WORLD.make_waiting_job, 0.8),
     "createCredentials": credentials,
     "getCredentials": path_id(WORLD.make_credentials),
-    "deleteCredentials": path_id(WORLD.make_credentials),
+    "deleteCredentials": deletion,
     "rotateCredentials": rotation,
     "getGroup": path_id(lambda: "conformance"),
     "releaseGroup": path_id(WORLD.make_held_group, 0.2),
