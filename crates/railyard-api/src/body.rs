@@ -1,14 +1,17 @@
 //! The body of a request: JSON, of a bounded size, in a bounded share of the memory.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
 use railyard_core::limits::BATCH_BYTES_MAX;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 use crate::problem::Problem;
 use crate::state::ApiState;
@@ -17,6 +20,8 @@ use crate::state::ApiState;
 const AROUND_PAYLOAD_BYTES_MAX: usize = 256 * 1024;
 /// How long a body may take to arrive; shorter than a request's deadline, so that the answer can say so.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
+/// Longest wait for room; those who wait for each other with half a body each are all told to come again.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(2);
 /// A byte of payload written in JSON, at its longest: `\u0001`.
 const ESCAPE_BYTES_MAX: usize = 6;
 
@@ -36,7 +41,7 @@ impl FromRequest<ApiState> for BatchBody {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
-        let JsonBody { bytes, _share } = JsonBody::take(request, state, BATCH_BYTES_MAX).await?;
+        let JsonBody { bytes, _share } = JsonBody::take(request, &state.inner.batches, BATCH_BYTES_MAX).await?;
         Ok(Self { bytes, _share })
     }
 }
@@ -46,25 +51,20 @@ impl FromRequest<ApiState> for JsonBody {
 
     async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
         let bytes_max = state.inner.options.payload_bytes_max * ESCAPE_BYTES_MAX + AROUND_PAYLOAD_BYTES_MAX;
-        Self::take(request, state, bytes_max).await
+        Self::take(request, &state.inner.bodies, bytes_max).await
     }
 }
 
 impl JsonBody {
-    async fn take(request: Request, state: &ApiState, bytes_max: usize) -> Result<Self, Problem> {
+    async fn take(request: Request, room: &Arc<Semaphore>, bytes_max: usize) -> Result<Self, Problem> {
         if !is_json(request.headers()) {
             return Err(Problem::media_type());
         }
-        let announced = announced(request.headers());
-        if announced.is_some_and(|length| length > bytes_max) {
+        if announced(request.headers()).is_some_and(|length| length > bytes_max) {
             return Err(too_large(bytes_max));
         }
-        let kib = u32::try_from(announced.unwrap_or(bytes_max) / 1024 + 1).map_err(|_| too_large(bytes_max))?;
-        let bodies = state.inner.bodies.clone();
-        let share = bodies.acquire_many_owned(kib).await.map_err(|_| Problem::unavailable("the node is stopping"))?;
-        let arriving = read(request.into_body(), bytes_max);
-        let bytes = tokio::time::timeout(ARRIVAL_TIMEOUT, arriving).await.map_err(|_| Problem::body_timeout())??;
-        Ok(Self { bytes, _share: share })
+        let arriving = read(request.into_body(), room, bytes_max);
+        timeout(ARRIVAL_TIMEOUT, arriving).await.map_err(|_| Problem::body_timeout())?
     }
 }
 
@@ -91,26 +91,37 @@ impl FromRequest<ApiState> for OptionalBody {
                 JsonBody::from_request(request, state).await.map(Some).map(Self)
             };
         }
-        let arriving = read(request.into_body(), 0);
-        match tokio::time::timeout(ARRIVAL_TIMEOUT, arriving).await.map_err(|_| Problem::body_timeout())? {
+        let arriving = read(request.into_body(), &state.inner.bodies, 0);
+        match timeout(ARRIVAL_TIMEOUT, arriving).await.map_err(|_| Problem::body_timeout())? {
             Ok(_) => Ok(Self(None)),
             Err(_) => Err(Problem::media_type()),
         }
     }
 }
 
-async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
-    to_bytes(body, bytes_max).await.map_err(|error| {
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
-        while let Some(found) = cause {
-            // The one error that means the limit; every other one means that the client went away.
-            if found.to_string().contains("length limit exceeded") {
-                return too_large(bytes_max);
-            }
-            cause = found.source();
+/// Room is taken as bytes arrive: who announces much and sends little holds up nobody.
+async fn read(body: Body, room: &Arc<Semaphore>, bytes_max: usize) -> Result<JsonBody, Problem> {
+    let mut arriving = body.into_data_stream();
+    let mut bytes = BytesMut::new();
+    let mut share = take_room(room, 1).await?;
+    while let Some(more) = arriving.next().await {
+        let more = more.map_err(|_| Problem::invalid("the body broke off"))?;
+        if bytes.len() + more.len() > bytes_max {
+            return Err(too_large(bytes_max));
         }
-        Problem::invalid("the body broke off")
-    })
+        let needed = (bytes.len() + more.len()).div_ceil(1024).saturating_sub(share.num_permits());
+        if needed > 0 {
+            share.merge(take_room(room, needed).await?);
+        }
+        bytes.extend_from_slice(&more);
+    }
+    Ok(JsonBody { bytes: bytes.freeze(), _share: share })
+}
+
+async fn take_room(room: &Arc<Semaphore>, kib: usize) -> Result<OwnedSemaphorePermit, Problem> {
+    let full = || Problem::unavailable("the node is busy with other bodies");
+    let taking = Arc::clone(room).acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX));
+    timeout(ROOM_TIMEOUT, taking).await.map_err(|_| full())?.map_err(|_| full())
 }
 
 fn too_large(bytes_max: usize) -> Problem {

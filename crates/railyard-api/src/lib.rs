@@ -45,7 +45,8 @@ pub use openapi::openapi_json;
 pub use problem::Problem;
 pub use serve::{ServeOptions, serve};
 pub use state::{
-    ApiOptions, ApiState, BODIES_KIB_MAX, NAMED_GROUPS_DEFAULT, NodeView, REQUEST_TIMEOUT, REQUESTS_MAX, Readiness,
+    ApiOptions, ApiState, BATCHES_KIB_MAX, BODIES_KIB_MAX, NAMED_GROUPS_DEFAULT, NodeView, REQUEST_TIMEOUT,
+    REQUESTS_MAX, Readiness,
 };
 
 /// All routes over this state.

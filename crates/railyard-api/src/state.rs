@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::auth::Auth;
 use crate::catalog::Catalog;
+use crate::health::Pings;
 use crate::jobs::WAITING_MAX;
 use crate::metrics::ApiMetrics;
 use crate::wake::Wakes;
@@ -20,14 +21,16 @@ use crate::wake::Wakes;
 pub const REQUESTS_MAX: usize = 512;
 /// From the first byte of a request to its answer.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bodies in memory at once, in KiB; the next one waits.
-pub const BODIES_KIB_MAX: usize = 128 * 1024;
+/// Bodies in memory at once, in KiB, but batches: what arrives beyond it waits a moment.
+pub const BODIES_KIB_MAX: usize = 64 * 1024;
+/// Batches in memory at once, in KiB: they never take the room of single jobs.
+pub const BATCHES_KIB_MAX: usize = 128 * 1024;
 /// Groups that the metrics name: so many by depth and so many by age.
 pub const NAMED_GROUPS_DEFAULT: u32 = 50;
 
 /// What the API has to know about the node in the same process.
 pub trait NodeView: Send + Sync + 'static {
-    /// Whether this node takes work: database reachable, lease held.
+    /// Whether this node takes work: it holds a lease and is not stopping.
     fn ready(&self) -> Readiness;
     /// Whether the runtime still turns; false asks for a restart.
     fn live(&self) -> bool;
@@ -95,6 +98,8 @@ pub(crate) struct Inner {
     pub(crate) wakes: Wakes,
     pub(crate) places: Arc<Semaphore>,
     pub(crate) bodies: Arc<Semaphore>,
+    pub(crate) batches: Arc<Semaphore>,
+    pub(crate) pings: Pings,
     pub(crate) processing: Arc<Semaphore>,
 }
 
@@ -122,6 +127,8 @@ impl ApiState {
             wakes: Wakes::default(),
             places: Arc::new(Semaphore::new(options.requests_max)),
             bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX)),
+            batches: Arc::new(Semaphore::new(BATCHES_KIB_MAX)),
+            pings: Pings::default(),
             processing: Arc::new(Semaphore::new(WAITING_MAX)),
             options,
         };
