@@ -1,17 +1,47 @@
-//! `/healthz`: the runtime turns. `/readyz`: this node takes work.
+//! `/healthz`: the runtime turns. `/readyz`: this node takes work, and the database answers.
+
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use railyard_store::Store;
 use serde::Serialize;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::auth::{self, ReadJobs};
 use crate::problem::Problem;
-use crate::state::ApiState;
+use crate::state::{ApiState, Readiness};
+
+/// Longest wait for the database; shorter than a probe waits.
+const PING_MAX: Duration = Duration::from_secs(1);
+/// How long an answer holds: whoever asks, and however often, costs no more than this.
+const PING_EVERY: Duration = Duration::from_millis(500);
+
+/// Whether the database has answered lately. One question at a time.
+#[derive(Default)]
+pub(crate) struct Pings {
+    last: Mutex<Option<(Instant, bool)>>,
+}
+
+impl Pings {
+    async fn answered(&self, store: &Store) -> bool {
+        let mut last = self.last.lock().await;
+        match *last {
+            Some((at, answered)) if at.elapsed() < PING_EVERY => answered,
+            _ => {
+                let answered = matches!(timeout(PING_MAX, store.ping()).await, Ok(Ok(())));
+                *last = Some((Instant::now(), answered));
+                answered
+            }
+        }
+    }
+}
 
 pub(crate) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(live)).routes(routes!(ready))
@@ -38,13 +68,16 @@ async fn live(State(state): State<ApiState>, request: Request) -> Result<Respons
     Ok((code, Json(Health { status, reasons: Vec::new() })).into_response())
 }
 
-/// Whether this node takes work.
+/// Whether this node takes work and the database answers.
 #[utoipa::path(get, path = "/readyz", tag = "operation", operation_id = "getReadiness", security((), ("bearer" = [])),
     responses((status = 200, description = "It does", body = Health), (status = 503, description = "It does not, and why", body = Health)))]
 async fn ready(State(state): State<ApiState>, request: Request) -> Result<Response, Problem> {
     let (parts, _) = request.into_parts();
     auth::check::<ReadJobs>(&parts, &state, state.inner.options.open_health)?;
-    let found = state.inner.node.ready();
+    let mut found = state.inner.node.ready();
+    if found.ready && !state.inner.pings.answered(state.store()).await {
+        found = Readiness { ready: false, reasons: vec!["the database does not answer".to_owned()] };
+    }
     let (code, status) = match found.ready {
         true => (StatusCode::OK, "ready"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),

@@ -94,6 +94,15 @@ impl Store {
         Conn::get(&self.shared.api).await
     }
 
+    /// Whether the database answers the API.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] if it does not.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        self.api().await?.batch_execute("SELECT 1").await?;
+        Ok(())
+    }
+
     /// A connection of its own, outside the pools: for the lease.
     ///
     /// # Errors

@@ -11,10 +11,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use railyard_core::OutboxId;
 use railyard_core::settlement::EndStatus;
 use railyard_store::jobs::{self, JobRow, JobStatus};
 use serde::Serialize;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout, timeout_at};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -34,6 +35,8 @@ pub(crate) const WAITING_MAX: usize = 256;
 const PAUSE_FIRST: Duration = Duration::from_millis(25);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Longest wait for the last look: the database may hang.
+const LOOK_MAX: Duration = Duration::from_secs(1);
 /// When to come again for a job of which nothing better is known.
 const DELAY_S_DEFAULT: u64 = 5;
 
@@ -104,25 +107,42 @@ async fn process(_: Caller<Produce>, State(state): State<ApiState>, body: JsonBo
     let Ok(_place) = state.inner.processing.clone().try_acquire_owned() else {
         return Err(Problem::unavailable("too many callers wait for outcomes"));
     };
-    let before = jobs::glance(state.store(), id).await?.ok_or_else(unknown)?;
+    let looking = jobs::glance(state.store(), id);
+    let before = timeout(state.inner.options.request_timeout, looking).await.map_err(|_| too_slow())??;
+    let before = before.ok_or_else(unknown)?;
     let until = Instant::now() + Duration::from_millis(before.timeout_ms.into());
     if let Some(answer) = answer(verdict(&before, &before, until)) {
         return Ok(answer);
     }
+    timeout_at(until + LOOK_MAX, wait(&state, id, &before, until)).await.map_err(|_| too_slow())?
+}
+
+fn too_slow() -> Problem {
+    Problem::unavailable("the database does not answer")
+}
+
+/// Looks until the job is what the router waits for, this node stops, or it is `until`.
+async fn wait(state: &ApiState, id: OutboxId, before: &JobRow, until: Instant) -> Result<Response, Problem> {
     state.inner.node.wake();
     state.inner.wakes.tell(state.store()).await;
     let mut pause = PAUSE_FIRST;
     loop {
         tokio::time::sleep_until(until.min(Instant::now() + pause)).await;
         pause = (pause * 2).min(PAUSE_MAX);
-        let now = jobs::glance(state.store(), id).await?.ok_or_else(unknown)?;
-        if let Some(answer) = answer(verdict(&before, &now, until)) {
+        let now = jobs::glance(state.store(), id).await?;
+        let now = now.ok_or_else(|| Problem::not_found(format!("no job has the id {id}")))?;
+        if let Some(answer) = answer(verdict(before, &now, until)) {
             return Ok(answer);
         }
-        if Instant::now() >= until {
-            let message = format!("{}: no outcome within its timeout", now.status.as_str());
-            return Ok(later(message, now.due_in.map_or(DELAY_S_DEFAULT, seconds)));
-        }
+        let why = if Instant::now() >= until {
+            "no outcome within its timeout"
+        } else if !state.inner.node.ready().ready {
+            "this node takes no work now, another one will"
+        } else {
+            continue;
+        };
+        let message = format!("{}: {why}", now.status.as_str());
+        return Ok(later(message, now.due_in.map_or(DELAY_S_DEFAULT, seconds)));
     }
 }
 

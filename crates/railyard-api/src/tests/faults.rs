@@ -1,11 +1,13 @@
 //! The database goes away in the middle, clients go away in the middle, too many come at once.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::StatusCode;
-use railyard_testkit::{Cut, FaultProxy, Moment, eventually};
+use futures_util::StreamExt;
+use railyard_testkit::{Cut, FaultProxy, Mode, Moment, eventually};
 use serde_json::json;
 
 use super::kit::{ADMIN, Api, asking, call, tokens};
@@ -161,4 +163,64 @@ async fn bad_input_costs_no_connection() {
     }
     let after: i32 = api.sql.query_one(pid, &[]).await.unwrap().get(0);
     assert_eq!(before, after);
+}
+
+/// A body that never ends, with or without a length in front, takes the room of what has arrived of it and no more.
+#[tokio::test]
+async fn trap_bodies_that_stall_hold_up_nobody() {
+    let api = Api::new().await;
+    let stalled = |length: bool| {
+        let mut request = asking("POST", "/api/dispatch/jobs/batch", ADMIN).header("content-type", "application/json");
+        if length {
+            request = request.header("content-length", 30 * 1024 * 1024);
+        }
+        let begun = futures_util::stream::iter([Ok::<_, std::io::Error>("[".as_bytes())]);
+        let body = begun.chain(futures_util::stream::pending());
+        call(&api.router, request.body(Body::from_stream(body)).unwrap())
+    };
+    let all = futures_util::future::join_all((0..10).map(|n| stalled(n % 2 == 0)));
+    let job = api.job();
+    let others = async {
+        let batch = api.post("/api/dispatch/jobs/batch", &json!([job])).await.status;
+        (batch, api.post(JOBS, &job).await.status)
+    };
+    let made = tokio::select! {
+        _ = all => panic!("they stall for longer than this test runs"),
+        made = tokio::time::timeout(SOON, others) => made.expect("nobody waits for them"),
+    };
+    assert_eq!(made, (StatusCode::CREATED, StatusCode::CREATED));
+}
+
+#[tokio::test]
+async fn a_database_that_hangs_is_not_ready_and_holds_up_no_router() {
+    let (api, proxy) = proxied().await;
+    api.node.works.store(true, Ordering::SeqCst);
+    let made = api.post(JOBS, &api.job_with(json!({"timeoutSeconds": 1}))).await;
+    assert_eq!(api.get("/readyz").await.status, StatusCode::OK);
+    let id = json!({"id": made.json()["id"]});
+    let router = api.post("/api/dispatch/process", &id);
+    let hang = async {
+        // It has looked once and waits.
+        eventually(SOON, "the owner is woken", || async { api.node.wakes.load(Ordering::SeqCst) >= 2 }).await;
+        proxy.set(Mode::BlackHole);
+        eventually(SOON, "not ready", || async { api.get("/readyz").await.status == StatusCode::SERVICE_UNAVAILABLE })
+            .await;
+    };
+    let (answer, ()) = tokio::time::timeout(SOON, async { tokio::join!(router, hang) }).await.expect("answered");
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{}", answer.text());
+}
+
+#[tokio::test]
+async fn a_router_is_told_at_once_to_ask_another_node_when_this_one_stops() {
+    let api = Api::new().await;
+    api.node.works.store(true, Ordering::SeqCst);
+    let made = api.post(JOBS, &api.job_with(json!({"timeoutSeconds": 60}))).await;
+    let id = json!({"id": made.json()["id"]});
+    let router = api.post("/api/dispatch/process", &id);
+    let stop = async {
+        eventually(SOON, "the owner is woken", || async { api.node.wakes.load(Ordering::SeqCst) >= 2 }).await;
+        api.node.works.store(false, Ordering::SeqCst);
+    };
+    let (answer, ()) = tokio::time::timeout(SOON, async { tokio::join!(router, stop) }).await.expect("answered");
+    assert_eq!((answer.status, &answer.json()["ack"]), (StatusCode::BAD_REQUEST, &json!(false)), "{}", answer.text());
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -27,11 +27,13 @@ pub(super) const ADMIN: &str = "admin";
 pub(super) struct FakeNode {
     pub(super) wakes: AtomicUsize,
     pub(super) flushes: AtomicUsize,
+    pub(super) works: AtomicBool,
 }
 
 impl NodeView for FakeNode {
     fn ready(&self) -> Readiness {
-        Readiness { ready: false, reasons: vec!["no lease".to_owned()] }
+        let ready = self.works.load(Ordering::SeqCst);
+        Readiness { ready, reasons: if ready { Vec::new() } else { vec!["no lease".to_owned()] } }
     }
 
     fn live(&self) -> bool {
