@@ -18,6 +18,8 @@ mod hooks;
 mod invariants;
 mod late;
 mod lease;
+mod linked;
+mod links;
 mod matrix;
 mod openapi;
 mod outage;

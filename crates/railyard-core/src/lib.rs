@@ -16,6 +16,7 @@ pub mod ids;
 pub mod job;
 mod json_fields;
 pub mod limits;
+pub mod link;
 pub mod message;
 pub mod mode;
 pub mod outcome;

@@ -43,7 +43,7 @@ pub enum Mismatch {
 }
 
 /// HMAC-SHA256 over the parts as if they stood together.
-fn keyed(secret: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
+pub(crate) fn keyed(secret: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes a key of any length");
     for part in parts {
         mac.update(part);

@@ -1,11 +1,15 @@
 //! One module an actor.
 
 pub(crate) mod cache_keeper;
+pub(crate) mod cluster;
+pub(crate) mod cluster_agent;
 pub(crate) mod global_buffer;
 pub(crate) mod group_actor;
 pub(crate) mod lease_keeper;
+pub(crate) mod link_listener;
 pub(crate) mod listener;
 pub(crate) mod maintenance;
+pub(crate) mod peer_dialer;
 pub(crate) mod pipeline;
 pub(crate) mod poller;
 pub(crate) mod rail_caller;

@@ -1,17 +1,22 @@
 //! What every actor of a node shares: the database, the beliefs about the lease, and the way to each other.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use railyard_rail::{Client, Endpoints};
 use railyard_store::crypt::MasterKeys;
 use railyard_store::{Store, StoreError};
 
 use crate::actors::cache_keeper::{self, CredentialsCache};
-use crate::actors::{global_buffer, lease_keeper, listener, maintenance, poller, rail_caller_pool, reaper, settler};
+use crate::actors::cluster_agent::Say;
+use crate::actors::{
+    cluster, global_buffer, lease_keeper, listener, maintenance, peer_dialer, poller, rail_caller_pool, reaper, settler,
+};
 use crate::attempts::Attempts;
 use crate::call_slots::CallSlots;
 use crate::handle::Handle;
 use crate::lease::Lease;
+use crate::links::Links;
 use crate::metrics::Metrics;
 use crate::options::NodeOptions;
 use crate::probes::Probes;
@@ -38,6 +43,10 @@ pub(crate) struct Shared {
     pub(crate) troubles: Troubles,
     pub(crate) look_asked: poller::LookAsked,
     pub(crate) actors: Directory,
+    /// None: this node has no links.
+    pub(crate) links: Option<Arc<Links>>,
+    /// Whether notifications are heard.
+    pub(crate) listening: AtomicBool,
 }
 
 /// Where the actors are.
@@ -52,6 +61,8 @@ pub(crate) struct Directory {
     pub(crate) listener: Handle<listener::Msg>,
     pub(crate) reaper: Handle<reaper::Msg>,
     pub(crate) maintenance: Handle<maintenance::Msg>,
+    pub(crate) cluster: Handle<cluster::Msg>,
+    pub(crate) peer_dialer: Handle<peer_dialer::Msg>,
 }
 
 impl Shared {
@@ -61,6 +72,23 @@ impl Shared {
         let topic = if error.is_transient() { "database" } else { part };
         if let Some(unsaid) = self.troubles.met(topic, tokio::time::Instant::now()) {
             tracing::warn!(part, %error, unsaid, "trouble with the database");
+        }
+    }
+
+    /// Whether notifications of the database are heard.
+    pub(crate) fn listening(&self) -> bool {
+        self.listening.load(Ordering::Relaxed)
+    }
+
+    /// Tells the linked peers, if there are any.
+    pub(crate) fn say(&self, say: Say) {
+        let Some(links) = &self.links else { return };
+        // However many ask for a wake-up, one of them waits in the mailbox.
+        if say == Say::Wake && links.wake_asked.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if !self.actors.cluster.cast(cluster::Msg::Say(say)) {
+            links.wake_asked.store(false, Ordering::SeqCst);
         }
     }
 

@@ -23,8 +23,10 @@ mod call_slots;
 mod context;
 mod handle;
 mod lease;
+mod links;
 mod metrics;
 mod node;
+mod observe;
 mod options;
 mod probes;
 mod runtime;
@@ -33,5 +35,6 @@ mod stopping;
 mod tests;
 mod trouble;
 
+pub use links::options::{Cookie, LinkOptions, TlsFiles};
 pub use node::Node;
 pub use options::{NodeError, NodeOptions};

@@ -1,10 +1,12 @@
 //! What a node counts. Names are those of the sources and of interfaces.md; config/metrics.md lists them all.
 
 mod ended;
+mod links;
 
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 pub(crate) use ended::{End, EndedJobs};
+pub(crate) use links::LinkMetrics;
 
 /// The node's metrics. Cheap to clone.
 #[derive(Clone)]
@@ -30,6 +32,7 @@ pub(crate) struct Metrics {
     pub(crate) actor_restarts: IntCounterVec,
     pub(crate) settle_batch: Histogram,
     pub(crate) oldest_snapshot_seconds: IntGauge,
+    pub(crate) links: LinkMetrics,
 }
 
 impl Metrics {
@@ -80,6 +83,7 @@ impl Metrics {
                 "railyard_oldest_snapshot_seconds",
                 "age of the oldest transaction that keeps dead rows alive",
             )?,
+            links: LinkMetrics::register(registry)?,
         };
         metrics.enter(registry)?;
         Ok(metrics)

@@ -1,6 +1,7 @@
 //! A running node, as the binary sees it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use prometheus::Registry;
@@ -8,25 +9,23 @@ use ractor::{Actor, ActorRef};
 use railyard_rail::{Client, Endpoints};
 use railyard_store::Store;
 use railyard_store::crypt::MasterKeys;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use tokio::time::Instant;
 
-use crate::actors::{
-    cache_keeper, global_buffer, lease_keeper, listener, maintenance, poller, rail_caller_pool, reaper, root, settler,
-};
+use crate::actors::cluster_agent::Say;
+use crate::actors::{cache_keeper, global_buffer, lease_keeper, poller, root, settler};
 use crate::attempts::Attempts;
 use crate::call_slots::CallSlots;
 use crate::context::{Context, Directory, Shared};
 use crate::lease::Lease;
+use crate::links::Links;
 use crate::metrics::Metrics;
+use crate::observe::OBSERVE_TIMEOUT;
 use crate::options::{NodeError, NodeOptions};
 use crate::probes::Probes;
 use crate::stopping::Stopping;
 use crate::trouble::Troubles;
-
-/// How long an actor has to show its state.
-const OBSERVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A running node. Dropping it stops nothing in good order: call [`Node::stop`].
 pub struct Node {
@@ -45,6 +44,7 @@ impl Node {
         keys: Arc<MasterKeys>,
         registry: &Registry,
     ) -> Result<Self, NodeError> {
+        let links = options.links.clone().map(Links::new).transpose().map_err(NodeError::Links)?.map(Arc::new);
         let context: Context = Arc::new(Shared {
             client: Client::new(&options.http)?,
             endpoints: Arc::new(Endpoints::new(&options.http)),
@@ -61,6 +61,8 @@ impl Node {
             troubles: Troubles::default(),
             look_asked: poller::LookAsked::default(),
             actors: Directory::default(),
+            links,
+            listening: AtomicBool::new(false),
         });
         let started = Actor::spawn(None, root::Root, context.clone()).await;
         let (root, _) = started.map_err(|error| NodeError::Actor { actor: "root", detail: error.to_string() })?;
@@ -92,38 +94,18 @@ impl Node {
     /// Something was committed: look at the database.
     pub fn wake(&self) {
         self.context.wake();
+        self.context.say(Say::Wake);
     }
 
     /// Something that is cached has changed.
     pub fn flush_caches(&self) {
+        self.context.say(Say::FlushCaches);
         self.context.actors.cache_keeper.cast(cache_keeper::Msg::Flush);
     }
 
     /// What every actor shows of itself; those that do not answer in time are null.
     pub async fn observe(&self) -> Value {
-        let actors = &self.context.actors;
-        let lease = self.context.lease.good();
-        json!({
-            "node": {
-                "name": self.context.options.name,
-                "id": lease.as_ref().map(|membership| membership.node),
-                "leaseRemainingMs": u64::try_from(self.context.lease.remaining().as_millis()).unwrap_or(u64::MAX),
-                "partitions": lease.map_or(0, |membership| membership.partitions.len()),
-                "liveAttempts": self.context.attempts.live(),
-                "stopping": self.context.stopping.is_set(),
-            },
-            "actors": {
-                "cacheKeeper": actors.cache_keeper.ask(cache_keeper::Msg::Observe, OBSERVE_TIMEOUT).await,
-                "settler": actors.settler.ask(settler::Msg::Observe, OBSERVE_TIMEOUT).await,
-                "railCallers": actors.callers.ask(rail_caller_pool::Msg::Observe, OBSERVE_TIMEOUT).await,
-                "globalBuffer": actors.buffer.ask(global_buffer::Msg::Observe, OBSERVE_TIMEOUT).await,
-                "poller": actors.poller.ask(poller::Msg::Observe, OBSERVE_TIMEOUT).await,
-                "listener": actors.listener.ask(listener::Msg::Observe, OBSERVE_TIMEOUT).await,
-                "reaper": actors.reaper.ask(reaper::Msg::Observe, OBSERVE_TIMEOUT).await,
-                "maintenance": actors.maintenance.ask(maintenance::Msg::Observe, OBSERVE_TIMEOUT).await,
-            },
-            "endpoints": self.context.endpoints.seen().into_iter().take(50).collect::<Vec<_>>(),
-        })
+        self.context.observe().await
     }
 
     /// Takes no more work, lets running calls end and settle, gives everything back. What is not done within `grace`

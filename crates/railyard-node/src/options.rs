@@ -6,6 +6,8 @@ use std::time::Duration;
 use railyard_rail::{ClientError, HttpOptions, RailOptions};
 use railyard_store::retention::Retention;
 
+use crate::links::options::LinkOptions;
+
 /// Everything that a node needs to know.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -43,6 +45,8 @@ pub struct NodeOptions {
     pub rails: BTreeMap<String, RailOptions>,
     /// How calls are made.
     pub http: HttpOptions,
+    /// Links to the other nodes; none: nodes share work through the database alone.
+    pub links: Option<LinkOptions>,
 }
 
 impl NodeOptions {
@@ -67,6 +71,7 @@ impl NodeOptions {
             retention: Retention::default(),
             rails,
             http: HttpOptions::default(),
+            links: None,
         }
     }
 }
@@ -80,6 +85,9 @@ pub enum NodeError {
     /// A metric of this name exists already.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
+    /// The certificates of the links.
+    #[error("cluster.tls: {0}")]
+    Links(String),
     /// An actor did not start.
     #[error("actor {actor}: {detail}")]
     Actor {

@@ -4,11 +4,14 @@
 CREATE TABLE node (
   node_id     uuid PRIMARY KEY,
   name        text NOT NULL,
+  process     uuid,
   address     text,
   joined_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
   lease_until timestamptz NOT NULL,
   leaving     boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
+COMMENT ON COLUMN node.process IS 'fresh at each start of a process, the same over its memberships; NULL: it has no links';
+COMMENT ON COLUMN node.address IS 'where other nodes reach it, host:port';
 COMMENT ON COLUMN node.leaving IS 'it lets its calls end, owns nothing and takes nothing';
 
 CREATE TABLE partition_lease (

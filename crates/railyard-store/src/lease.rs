@@ -5,30 +5,25 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use railyard_core::NodeId;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use crate::connect::Store;
 use crate::error::StoreError;
+use crate::listen::MEMBERS_CHANNEL;
 use crate::ownership::{free, tell};
 
 /// Taken before anything that only the holder of a good lease may do. Renewals pass it; a takeover waits for it.
 pub(crate) const FENCE: &str =
     "SELECT 1 FROM node WHERE node_id = $1 AND lease_until > clock_timestamp() FOR KEY SHARE";
 
-/// A node as the others see it.
-#[derive(Clone, Debug)]
-pub struct Member {
-    /// Fresh at every join.
-    pub node_id: NodeId,
-    /// Host or pod.
-    pub name: String,
-    /// When it joined.
-    pub joined_at: Timestamp,
-    /// Until when it may begin.
-    pub lease_until: Timestamp,
+/// Where other nodes reach a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Door {
+    /// Fresh at each start of a process, the same over its memberships.
+    pub process: Uuid,
+    /// `host:port`.
+    pub address: String,
 }
 
 /// Joins under a fresh id.
@@ -42,6 +37,30 @@ pub async fn join(client: &Client, node: NodeId, name: &str, lease: Duration) ->
              VALUES ($1, $2, clock_timestamp() + $3::bigint * interval '1 millisecond')
              ON CONFLICT (node_id) DO NOTHING",
             &[&node.0, &name, &millis(lease)],
+        )
+        .await?;
+    Ok(())
+}
+
+/// As [`join`], and tells the others where it can be reached.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn join_with_door(
+    client: &Client,
+    node: NodeId,
+    name: &str,
+    lease: Duration,
+    door: &Door,
+) -> Result<(), StoreError> {
+    client
+        .execute(
+            "WITH joined AS (
+               INSERT INTO node (node_id, name, lease_until, process, address)
+               VALUES ($1, $2, clock_timestamp() + $3::bigint * interval '1 millisecond', $4, $5)
+               ON CONFLICT (node_id) DO NOTHING RETURNING node_id)
+             SELECT pg_notify($6, '') FROM joined",
+            &[&node.0, &name, &millis(lease), &door.process, &door.address, &MEMBERS_CHANNEL],
         )
         .await?;
     Ok(())
@@ -123,31 +142,6 @@ pub async fn take_over(client: &mut Client, me: NodeId) -> Result<Vec<NodeId>, S
         transaction.commit().await?;
     }
     Ok(removed)
-}
-
-impl Store {
-    /// All members, those whose lease has lapsed included.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn members(&self) -> Result<Vec<Member>, StoreError> {
-        let conn = self.api().await?;
-        let rows =
-            conn.query("SELECT node_id, name, joined_at, lease_until FROM node ORDER BY name, node_id", &[]).await?;
-        let members = rows
-            .iter()
-            .map(|row| {
-                Ok(Member {
-                    node_id: NodeId(row.try_get(0)?),
-                    name: row.try_get(1)?,
-                    joined_at: row.try_get(2)?,
-                    lease_until: row.try_get(3)?,
-                })
-            })
-            .collect::<Result<_, StoreError>>()?;
-        conn.ok();
-        Ok(members)
-    }
 }
 
 pub(crate) fn millis(span: Duration) -> i64 {

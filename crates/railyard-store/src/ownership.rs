@@ -11,7 +11,7 @@ use railyard_core::{Epoch, NodeId, PartitionId};
 use tokio_postgres::{Client, Transaction};
 
 use crate::error::StoreError;
-use crate::lease::{FENCE, millis};
+use crate::lease::{Door, FENCE, millis};
 use crate::listen::MEMBERS_CHANNEL;
 
 /// What a node sees.
@@ -19,6 +19,8 @@ use crate::listen::MEMBERS_CHANNEL;
 pub struct View {
     /// Members whose lease is good, this one included.
     pub peers: Vec<Peer>,
+    /// Where the others can be reached, those that have links.
+    pub doors: Vec<(String, Door)>,
     /// All partitions.
     pub holdings: Vec<Holding>,
     /// Somebody's lease has lapsed, or an owner is no member: to be taken over.
@@ -34,7 +36,7 @@ pub struct View {
 pub async fn view(client: &Client, me: NodeId, stable_after: Duration) -> Result<View, StoreError> {
     let members = client
         .query(
-            "SELECT node_id, name, leaving, joined_at + $1::bigint * interval '1 millisecond' <= now.at AS stable,
+            "SELECT node_id, name, process, address, leaving, joined_at + $1::bigint * interval '1 millisecond' <= now.at AS stable,
                lease_until <= now.at AS lapsed,
                greatest(0, ceil(extract(epoch FROM lease_until - now.at) * 1000))::bigint AS lapses_ms
              FROM node, (SELECT clock_timestamp() AS at) now ORDER BY node_id",
@@ -51,7 +53,7 @@ pub async fn view(client: &Client, me: NodeId, stable_after: Duration) -> Result
             &[],
         )
         .await?;
-    let mut view = View { peers: Vec::new(), holdings: Vec::new(), dead: false, next_lapse: None };
+    let mut view = View { peers: Vec::new(), doors: Vec::new(), holdings: Vec::new(), dead: false, next_lapse: None };
     for row in &members {
         let node = NodeId(row.try_get("node_id")?);
         if row.try_get("lapsed")? {
@@ -62,7 +64,11 @@ pub async fn view(client: &Client, me: NodeId, stable_after: Duration) -> Result
             let lapses = span(row.try_get("lapses_ms")?);
             view.next_lapse = Some(view.next_lapse.map_or(lapses, |first| first.min(lapses)));
         }
-        let (name, stable, leaving) = (row.try_get("name")?, row.try_get("stable")?, row.try_get("leaving")?);
+        let name: String = row.try_get("name")?;
+        if let (Some(process), Some(address), true) = (row.try_get("process")?, row.try_get("address")?, node != me) {
+            view.doors.push((name.clone(), Door { process, address }));
+        }
+        let (stable, leaving) = (row.try_get("stable")?, row.try_get("leaving")?);
         view.peers.push(Peer { node, name, stable, leaving });
     }
     for row in &partitions {

@@ -5,6 +5,7 @@
 //! at once. Secrets are never in here: keys and tokens come by file, by environment or as hashes.
 
 mod api;
+mod cluster;
 mod database;
 mod dispatch;
 mod environment;
@@ -22,6 +23,7 @@ use railyard_rail::HttpOptions;
 use serde::Deserialize;
 
 pub(crate) use api::{Api, Role, Token};
+pub(crate) use cluster::Cluster;
 pub(crate) use database::{Database, Retention};
 pub(crate) use dispatch::Dispatch;
 pub(crate) use environment::Environment;
@@ -38,6 +40,7 @@ pub(crate) struct Config {
     pub(crate) node: Node,
     pub(crate) database: Database,
     pub(crate) lease: Lease,
+    pub(crate) cluster: Cluster,
     pub(crate) dispatch: Dispatch,
     pub(crate) reaper: Reaper,
     pub(crate) cache: Cache,
@@ -59,6 +62,7 @@ impl Config {
         self.node.check(&mut problems);
         self.database.check(&mut problems);
         self.lease.check(&mut problems);
+        self.cluster.check(&mut problems);
         self.dispatch.check(&mut problems);
         self.reaper.check(&mut problems);
         self.cache.check(&mut problems);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use railyard_api::{ApiState, ServeOptions};
-use railyard_node::Node;
+use railyard_node::{LinkOptions, Node};
 use railyard_store::Store;
 use railyard_store::crypt::MasterKeys;
 use tokio::net::TcpListener;
@@ -32,6 +32,8 @@ const OBSERVE_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Running {
     pub(crate) config: Config,
     pub(crate) keys: Arc<MasterKeys>,
+    /// Links to other nodes, if there are to be any.
+    pub(crate) links: Option<LinkOptions>,
     /// Migrate if the schema is behind, instead of refusing to start.
     pub(crate) migrate: bool,
 }
@@ -61,7 +63,9 @@ impl Running {
         let listener = listener.with_context(|| format!("api.listen: cannot listen on {}", config.api.listen))?;
         let address = listener.local_addr()?;
         let registry = prometheus::Registry::new();
-        let node = Node::start(config.node_options(), store.clone(), Arc::clone(&self.keys), &registry).await;
+        let node =
+            Node::start(config.node_options(self.links.clone()), store.clone(), Arc::clone(&self.keys), &registry)
+                .await;
         let node = Arc::new(node.context("start the node")?);
         let view = Arc::new(View::of(&node));
         let api = ApiState::new(

@@ -22,6 +22,7 @@ use crate::context::Context;
 const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What it is told.
+#[derive(ractor_cluster::RactorMessage)]
 pub(crate) enum Msg {
     /// The TTL has passed.
     Age,

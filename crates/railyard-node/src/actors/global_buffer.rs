@@ -34,6 +34,7 @@ const EVICT_MAX: usize = 1000;
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// What it is told.
+#[derive(ractor_cluster::RactorMessage)]
 pub(crate) enum Msg {
     /// How much room is there, and who is to be left out?
     Room(RpcReplyPort<Room>),
@@ -160,7 +161,9 @@ impl Actor for GlobalBuffer {
                 state.ended(cell.get_id());
                 state.context.wake();
             }
-            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {}
+            SupervisionEvent::ActorStarted(_)
+            | SupervisionEvent::ProcessGroupChanged(_)
+            | SupervisionEvent::PidLifecycleEvent(_) => {}
         }
         Ok(())
     }

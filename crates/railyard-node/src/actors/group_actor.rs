@@ -34,6 +34,7 @@ use crate::metrics::End;
 const ROUNDS_MAX: u32 = 8;
 
 /// What it is told.
+#[derive(ractor_cluster::RactorMessage)]
 pub(crate) enum Msg {
     /// The lane may have something due that goes there; the credit is held while that lasts.
     Hinted(Box<Hint>, Head, OwnedSemaphorePermit),

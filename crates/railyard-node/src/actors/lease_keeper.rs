@@ -23,6 +23,7 @@ use keeper::Keeper;
 use orders::Orders;
 
 /// What it is told.
+#[derive(ractor_cluster::RactorMessage)]
 pub(crate) enum Msg {
     /// See whether the thread is still there.
     Check,

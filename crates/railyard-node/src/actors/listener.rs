@@ -6,6 +6,7 @@
 //!
 //! If it dies or the database is away, the poll interval finds everything all the same.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
@@ -26,6 +27,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 const RECONNECT_LONGEST: Duration = Duration::from_secs(2);
 
 /// What it is told.
+#[derive(ractor_cluster::RactorMessage)]
 pub(crate) enum Msg {
     /// Wait for the next notification, or connect.
     Turn,
@@ -110,6 +112,7 @@ impl State {
     async fn connect(&mut self) -> Result<(), StoreError> {
         self.listening = Some(self.context.store.listen().await?);
         self.seen.connected = true;
+        self.context.listening.store(true, Ordering::Relaxed);
         self.seen.connections += 1;
         self.reconnect = Duration::from_millis(50);
         self.heard_at = Instant::now();
@@ -170,6 +173,7 @@ impl State {
         self.context.trouble("listener", error);
         self.listening = None;
         self.seen.connected = false;
+        self.context.listening.store(false, Ordering::Relaxed);
         tokio::time::sleep(self.reconnect).await;
         self.reconnect = (self.reconnect * 2).min(RECONNECT_LONGEST);
     }

@@ -20,6 +20,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(300);
 const SNAPSHOT_ALARM: Duration = Duration::from_secs(600);
 
 /// What it is told.
+#[derive(ractor_cluster::RactorMessage)]
 pub(crate) enum Msg {
     /// See what is due.
     Tick,

@@ -13,6 +13,7 @@ use super::supervise::Restarts;
 use crate::context::Context;
 
 /// What it is told.
+#[derive(ractor_cluster::RactorMessage)]
 pub(crate) enum Msg {
     /// Start the children from this one on.
     StartFrom(usize),
@@ -60,7 +61,9 @@ impl Actor for Pipeline {
                 state.fell(&myself, &cell).await;
             }
             SupervisionEvent::ActorTerminated(cell, _, _) => state.fell(&myself, &cell).await,
-            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {}
+            SupervisionEvent::ActorStarted(_)
+            | SupervisionEvent::ProcessGroupChanged(_)
+            | SupervisionEvent::PidLifecycleEvent(_) => {}
         }
         Ok(())
     }

@@ -38,6 +38,7 @@ const TIDY_AFTER: Duration = Duration::from_millis(5);
 const BUFFER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What it is told.
+#[derive(ractor_cluster::RactorMessage)]
 pub(crate) enum Msg {
     /// The poll interval has passed.
     Tick,

@@ -42,6 +42,7 @@ pub(crate) struct Result {
 }
 
 /// One call.
+#[derive(ractor_cluster::RactorMessage)]
 pub(crate) struct Msg(pub(crate) Box<Job>, pub(crate) RpcReplyPort<Result>);
 
 /// The actor.

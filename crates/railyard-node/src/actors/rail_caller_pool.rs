@@ -15,6 +15,7 @@ use super::settler::answer;
 use crate::context::Context;
 
 /// What it is told.
+#[derive(ractor_cluster::RactorMessage)]
 pub(crate) enum Msg {
     /// Make this call.
     Call(Box<Job>, RpcReplyPort<CallResult>),
@@ -79,7 +80,9 @@ impl Actor for RailCallerPool {
                 state.lose(cell.get_id());
                 state.assign(&myself).await
             }
-            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => Ok(()),
+            SupervisionEvent::ActorStarted(_)
+            | SupervisionEvent::ProcessGroupChanged(_)
+            | SupervisionEvent::PidLifecycleEvent(_) => Ok(()),
         }
     }
 }

@@ -25,6 +25,7 @@ use crate::context::Context;
 const ROUND_EVERY: Duration = Duration::from_secs(1);
 
 /// What it is told.
+#[derive(ractor_cluster::RactorMessage)]
 pub(crate) enum Msg {
     /// Compare and heal.
     Tick,

@@ -5,6 +5,7 @@
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use super::cache_keeper::CacheKeeper;
+use super::cluster::ClusterSupervisor;
 use super::lease_keeper::LeaseKeeper;
 use super::maintenance::Maintenance;
 use super::pipeline::Pipeline;
@@ -14,6 +15,7 @@ use super::supervise::Restarts;
 use crate::context::Context;
 
 /// What it is told.
+#[derive(ractor_cluster::RactorMessage)]
 pub(crate) enum Msg {
     /// Start this child again.
     Start(usize),
@@ -29,7 +31,7 @@ pub(crate) struct State {
     restarts: Vec<Restarts>,
 }
 
-const NAMES: [&str; 6] = ["cache_keeper", "settler", "lease_keeper", "pipeline", "reaper", "maintenance"];
+const NAMES: [&str; 7] = ["cache_keeper", "settler", "lease_keeper", "pipeline", "reaper", "maintenance", "cluster"];
 
 impl Actor for Root {
     type Msg = Msg;
@@ -69,7 +71,9 @@ impl Actor for Root {
             SupervisionEvent::ActorTerminated(cell, _, reason) => {
                 state.fell(&myself, &cell, reason.as_deref().unwrap_or("ended"));
             }
-            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {}
+            SupervisionEvent::ActorStarted(_)
+            | SupervisionEvent::ProcessGroupChanged(_)
+            | SupervisionEvent::PidLifecycleEvent(_) => {}
         }
         Ok(())
     }
@@ -100,7 +104,13 @@ impl State {
             2 => Actor::spawn_linked(None, LeaseKeeper, context, parent).await?.0.get_cell(),
             3 => Actor::spawn_linked(None, Pipeline, context, parent).await?.0.get_cell(),
             4 => Actor::spawn_linked(None, Reaper, context, parent).await?.0.get_cell(),
-            _ => Actor::spawn_linked(None, Maintenance, context, parent).await?.0.get_cell(),
+            5 => Actor::spawn_linked(None, Maintenance, context, parent).await?.0.get_cell(),
+            _ => match context.links.clone() {
+                Some(links) => {
+                    Actor::spawn_linked(None, ClusterSupervisor, (context, links), parent).await?.0.get_cell()
+                }
+                None => return Ok(()),
+            },
         };
         self.children[index] = Some(child);
         Ok(())

@@ -33,6 +33,7 @@ const BATCH_GOOD: usize = 32;
 const GATHER_MAX: Duration = Duration::from_millis(2);
 
 /// What it is told.
+#[derive(ractor_cluster::RactorMessage)]
 pub(crate) enum Msg {
     /// Begin a lane's head.
     Begin(BeginRequest, RpcReplyPort<BeginAnswer>),

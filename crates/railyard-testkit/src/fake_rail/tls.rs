@@ -68,6 +68,36 @@ impl Cert {
     }
 }
 
+/// An authority whose certificates nodes show each other, for example.
+pub struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// A new one, trusted by nobody yet.
+    #[expect(clippy::new_without_default, reason = "each one is another authority")]
+    pub fn new() -> Authority {
+        let (pem, issuer) = authority();
+        Authority { pem, issuer }
+    }
+
+    /// Its own certificate, as PEM.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// A certificate for these names and its key, both as PEM.
+    ///
+    /// # Panics
+    /// When a name is not one.
+    pub fn issue(&self, names: &[&str]) -> (String, String) {
+        let key = KeyPair::generate().expect("ring makes keys");
+        let cert = params(names, (2020, 4096)).signed_by(&key, &self.issuer).expect("valid parameters");
+        (cert.pem(), key.serialize_pem())
+    }
+}
+
 /// A new authority and its certificate as PEM.
 fn authority() -> (String, Issuer<'static, KeyPair>) {
     let key = KeyPair::generate().expect("ring makes keys");

@@ -42,7 +42,7 @@ pub(crate) async fn run(args: &Dev, environment: &Environment) -> anyhow::Result
     let token_file = args.data_dir.join("admin.token");
     let token = keepsake::read_or_make(&token_file, || Ok(Zeroizing::new(hex::encode(rand::random::<[u8; 32]>()))))?;
     adapt(&mut config, &url, &token)?;
-    let running = Running { config, keys, migrate: true };
+    let running = Running { config, keys, links: None, migrate: true };
     let result = running
         .run(signals, |address| {
             println!("api:      http://{address}");

@@ -17,8 +17,9 @@ pub(crate) async fn run(args: &Serve, environment: &Environment) -> anyhow::Resu
     let config = Config::load(args.config.file.as_deref(), environment)?;
     config.database_url()?;
     let keys = Arc::new(config.master_keys(environment)?);
+    let links = config.cluster.options(environment)?;
     logging::start(&config.log)?;
     let signals = Signals::listen()?;
-    Running { config, keys, migrate: args.migrate }.run(signals, |_| {}).await?;
+    Running { config, keys, links, migrate: args.migrate }.run(signals, |_| {}).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use railyard_api::{ApiOptions, Auth};
-use railyard_node::NodeOptions;
+use railyard_node::{LinkOptions, NodeOptions};
 use railyard_store::crypt::{MasterKey, MasterKeys};
 use railyard_store::rails::RailSpec;
 
@@ -12,8 +12,8 @@ use super::{Config, ConfigError, Environment};
 use crate::files;
 
 impl Config {
-    /// For the node.
-    pub(crate) fn node_options(&self) -> NodeOptions {
+    /// For the node, with what [`super::Cluster::options`] read.
+    pub(crate) fn node_options(&self, links: Option<LinkOptions>) -> NodeOptions {
         let ms = |ms: u32| Duration::from_millis(ms.into());
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         NodeOptions {
@@ -38,6 +38,7 @@ impl Config {
             },
             rails: self.rails.0.clone(),
             http: self.http.clone(),
+            links,
         }
     }
 

@@ -105,6 +105,31 @@ fn without_a_token_only_loopback() {
 }
 
 #[test]
+fn links_need_an_address_a_cookie_and_certificates() {
+    let said = refused("[cluster]\nlisten = \"0.0.0.0:7400\"", &[]);
+    for expect in [
+        "cluster.advertise: is not set, and cluster.listen = 0.0.0.0:7400",
+        "cluster: needs one of cookie_file and cookie_env",
+        "cluster.certificate_file: is not set",
+        "cluster.key_file: is not set",
+        "cluster.authority_file: is not set",
+    ] {
+        assert!(said.contains(expect), "{expect}: {said}");
+    }
+    let plain = "[cluster]\nlisten = \"127.0.0.1:7400\"\ncookie_env = \"C\"\nplaintext = true";
+    let config = load(plain, &[]).unwrap();
+    assert!(refused(&format!("{plain}\nkey_file = \"k\""), &[]).contains("cluster.key_file: is set, and"));
+    assert!(refused(&format!("{plain}\nadvertise = \"here\""), &[]).contains("cluster.advertise: here is not"));
+    assert!(refused(&plain.replace("7400", "0"), &[]).contains("cluster.listen: port 0"));
+    let options = |cookie: &str| config.cluster.options(&environment(&[("C", cookie)]));
+    let said = options("too short and secret").unwrap_err().to_string();
+    assert!(said.contains("cluster.cookie_env: ") && !said.contains("secret"), "{said}");
+    let options = options(&"x".repeat(32)).unwrap().unwrap();
+    assert_eq!(options.advertise, "127.0.0.1:7400");
+    assert!(!format!("{options:?}").contains("xxx"));
+}
+
+#[test]
 fn one_underscore_for_two_is_caught() {
     let said = refused("", &[("RAILYARD_DATABASE_URL", "postgres://x")]);
     assert!(said.contains("RAILYARD_DATABASE__URL"), "{said}");

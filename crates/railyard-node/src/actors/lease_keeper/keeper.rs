@@ -14,6 +14,8 @@ use railyard_store::ownership::{self, View};
 use uuid::Uuid;
 
 use super::Orders;
+use crate::actors::cluster_agent::Say;
+use crate::actors::peer_dialer;
 use crate::context::Context;
 use crate::lease::Membership;
 
@@ -102,7 +104,11 @@ impl Keeper {
             }
             None => {
                 let node = NodeId(Uuid::new_v4());
-                lease::join(&connection.client, node, &options.name, options.lease).await?;
+                let (client, name) = (&connection.client, &options.name);
+                match &self.context.links {
+                    Some(links) => lease::join_with_door(client, node, name, options.lease, &links.me).await?,
+                    None => lease::join(client, node, name, options.lease).await?,
+                }
                 tracing::info!(node_id = %node, name = options.name, "joined");
                 node
             }
@@ -115,7 +121,13 @@ impl Keeper {
 
     async fn view(&mut self, node: NodeId) -> Result<View, StoreError> {
         let Some(connection) = self.connection.as_mut() else { return Err(not_connected()) };
-        ownership::view(&connection.client, node, self.context.options.renewal * STABLE_RENEWALS).await
+        let stable_after = self.context.options.renewal * STABLE_RENEWALS;
+        let mut view = ownership::view(&connection.client, node, stable_after).await?;
+        if let Some(links) = &self.context.links {
+            links.saw(std::mem::take(&mut view.doors));
+            self.context.actors.peer_dialer.cast(peer_dialer::Msg::Look);
+        }
+        Ok(view)
     }
 
     async fn take_over(&mut self, node: NodeId) -> Result<(), StoreError> {
@@ -160,6 +172,7 @@ impl Keeper {
         let Some(connection) = self.connection.as_mut() else { return Err(not_connected()) };
         ownership::retire(&mut connection.client, node).await?;
         self.own(BTreeMap::new());
+        self.context.say(Say::Leaving);
         tracing::info!("all partitions given to others");
         Ok(())
     }

@@ -1,0 +1,40 @@
+//! What a node shows of itself.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::actors::{cache_keeper, global_buffer, listener, maintenance, poller, rail_caller_pool, reaper, settler};
+use crate::context::Shared;
+
+/// How long an actor has to show its state.
+pub(crate) const OBSERVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Shared {
+    /// What every actor shows of itself; those that do not answer in time are null.
+    pub(crate) async fn observe(&self) -> Value {
+        let actors = &self.actors;
+        let lease = self.lease.good();
+        json!({
+            "node": {
+                "name": self.options.name,
+                "id": lease.as_ref().map(|membership| membership.node),
+                "leaseRemainingMs": u64::try_from(self.lease.remaining().as_millis()).unwrap_or(u64::MAX),
+                "partitions": lease.map_or(0, |membership| membership.partitions.len()),
+                "liveAttempts": self.attempts.live(),
+                "stopping": self.stopping.is_set(),
+            },
+            "actors": {
+                "cacheKeeper": actors.cache_keeper.ask(cache_keeper::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "settler": actors.settler.ask(settler::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "railCallers": actors.callers.ask(rail_caller_pool::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "globalBuffer": actors.buffer.ask(global_buffer::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "poller": actors.poller.ask(poller::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "listener": actors.listener.ask(listener::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "reaper": actors.reaper.ask(reaper::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "maintenance": actors.maintenance.ask(maintenance::Msg::Observe, OBSERVE_TIMEOUT).await,
+            },
+            "endpoints": self.endpoints.seen().into_iter().take(50).collect::<Vec<_>>(),
+        })
+    }
+}
