@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use jiff::Timestamp;
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use ractor_cluster::NodeServerMessage;
 use tokio::time::Instant;
@@ -196,8 +195,7 @@ impl State {
         self.serial += 1;
         let serial = self.serial;
         let (stream, pulse) = LinkStream::new(connection, server::label(process, serial), FRAME_BYTES_MAX);
-        let since = Timestamp::now();
-        let link = Link { serial, pulse, remote, incoming, since, session: None, misses: 0 };
+        let link = Link { serial, pulse, remote, incoming, session: None, misses: 0 };
         let known = self.links.table.get(process);
         match known {
             // The peer has opened a new one, so it has given up the old one. ractor_cluster, shown two at once, would

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ractor::rpc::CallResult;
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, pg};
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::settler::answer;
@@ -54,27 +55,35 @@ pub(crate) enum Question {
 /// The actor.
 pub(crate) struct ClusterAgent;
 
+/// Its state.
+pub(crate) struct State {
+    context: Context,
+    /// Answers on their way; they end with the actor.
+    answers: JoinSet<()>,
+}
+
 impl Actor for ClusterAgent {
     type Msg = Msg;
-    type State = Context;
+    type State = State;
     type Arguments = Context;
 
-    async fn pre_start(&self, myself: ActorRef<Msg>, context: Context) -> Result<Context, ActorProcessingErr> {
+    async fn pre_start(&self, myself: ActorRef<Msg>, context: Context) -> Result<State, ActorProcessingErr> {
         pg::join(GROUP.to_owned(), vec![myself.get_cell()]);
-        Ok(context)
+        Ok(State { context, answers: JoinSet::new() })
     }
 
-    async fn handle(&self, _: ActorRef<Msg>, message: Msg, context: &mut Context) -> Result<(), ActorProcessingErr> {
+    async fn handle(&self, _: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         match message {
             Msg::Tell(body) => match serde_json::from_slice(&body) {
-                Ok(say) => heard(context, say),
+                Ok(say) => heard(&state.context, say),
                 Err(error) => tracing::debug!(%error, "a peer said something unknown"),
             },
             Msg::Ask(body, reply) => match serde_json::from_slice(&body) {
                 // Beside the mailbox: an actor of ours that does not answer must not keep the next one waiting.
                 Ok(question) => {
-                    let context = context.clone();
-                    tokio::spawn(async move { answer(reply, answered(&context, &question).await) });
+                    while state.answers.try_join_next().is_some() {}
+                    let context = state.context.clone();
+                    state.answers.spawn(async move { answer(reply, answered(&context, &question).await) });
                 }
                 Err(error) => tracing::debug!(%error, "a peer asked something unknown"),
             },

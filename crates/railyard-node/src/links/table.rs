@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::stream::Pulse;
@@ -18,8 +17,6 @@ pub(crate) struct Link {
     pub(crate) remote: String,
     /// Whether it was the peer that dialled.
     pub(crate) incoming: bool,
-    #[expect(dead_code, reason = "the live view shows it")]
-    pub(crate) since: Timestamp,
     /// What ractor_cluster calls the session, once it is ready for messages.
     pub(crate) session: Option<u64>,
     /// Heartbeats missed in a row.
