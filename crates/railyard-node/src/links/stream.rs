@@ -267,11 +267,14 @@ mod tests {
     #[tokio::test]
     async fn a_cut_ends_a_reader_and_a_writer_that_wait() {
         let (mut reader, mut writer, _far, pulse) = link(3);
-        let reading = tokio::spawn(async move { reader.read_u64().await.is_err() });
+        let cutting = async {
+            // Both others have been polled by then.
+            tokio::task::yield_now().await;
+            pulse.cut(Ended::Silent);
+        };
         // More than the other end, which reads nothing, has room for.
-        let writing = tokio::spawn(async move { writer.write_all(&[0; 1000]).await.is_err() });
-        pulse.cut(Ended::Silent);
-        assert!(reading.await.unwrap() && writing.await.unwrap());
+        let (read, written, ()) = tokio::join!(reader.read_u64(), writer.write_all(&[0; 1000]), cutting);
+        assert!(read.is_err() && written.is_err());
         assert_eq!(pulse.ended(), Ended::Silent);
     }
 }
