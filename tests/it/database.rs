@@ -62,8 +62,8 @@ fn commit_after(after: &'static str, but_not: &'static str) -> impl Fn(&str) -> 
     }
 }
 
-const BEGINS: &str = "INSERT INTO in_flight";
-const SETTLES: &str = "INSERT INTO payment_outbox_attempt_archive";
+const BEGINS: &str = "/* begin */";
+const SETTLES: &str = "/* settle and begin */";
 
 /// Five times the COMMIT of such a statement is cut at this moment; each time the message arrives once.
 async fn cut_commits(statement: &'static str, moment: Moment) -> Record {

@@ -29,6 +29,9 @@ GRANT EXECUTE ON FUNCTION uuid7(timestamptz), uuid7_floor(timestamptz), partitio
   enqueue_outbox(outbox_item[], boolean),
   enqueue_one(text, text, text, text, text, text, text, text, bytea, text, uuid, integer, text, integer, jsonb, jsonb,
     timestamptz, timestamptz, text, text, text),
+  work_batch(uuid, bigint, uuid[], text[], uuid[], bigint[], smallint[], bigint[], text[], text[],
+    uuid[], text[], text[], boolean[], bigint[], boolean[], bigint[], integer[], integer[], bytea[], boolean[], text[],
+    text[], text[], text[]),
   settle_late(uuid, uuid, integer, text, timestamptz, integer, integer, bytea, boolean, text, text, text, text)
   TO railyard_runtime;
 

@@ -6,6 +6,8 @@
 //! ANALYZE), and made with them. What is held is the work done, in buffers touched per row asked for, and that no big
 //! table is read from end to end.
 
+use std::collections::HashMap;
+
 use railyard_testkit::OwnServer;
 use serde_json::Value;
 use tokio_postgres::Client;
@@ -25,8 +27,6 @@ const BIG: [&str; 6] = [
 
 /// 100,000 groups with 10 waiting each, 20,000 blocked groups with 10 each, 90 days, a thousand jobs and more a day.
 const FILL: &str = "
-INSERT INTO node (node_id, name, lease_until) VALUES ('00000000-0000-0000-0000-000000000001', 'n', now() + interval '1 day');
-UPDATE partition_lease SET owner = '00000000-0000-0000-0000-000000000001', epoch = 1;
 INSERT INTO participant_outbox_sequences SELECT 'g' || g, 11 FROM generate_series(1, 120000) g;
 INSERT INTO payment_outbox_pending (outbox_id, participant_id, sequence_id, partition_id, rail_type, endpoint, mode,
   max_attempts, timeout_ms, next_attempt_at, created_at)
@@ -47,6 +47,12 @@ SELECT p.outbox_id, 's', 't', p.participant_id, p.mode, p.rail_type, 'http://h/x
 FROM payment_outbox_pending p WHERE p.sequence_id = 1;
 ";
 
+/// Who begins.
+const NODE: &str = "
+INSERT INTO node (node_id, name, lease_until) VALUES ('00000000-0000-0000-0000-000000000001', 'n', now() + interval '1 day');
+UPDATE partition_lease SET owner = '00000000-0000-0000-0000-000000000001', epoch = 1;
+";
+
 /// The days that the jobs are of.
 const DAYS: &str = "SELECT create_day_partitions(current_date - 88, 87)";
 
@@ -59,6 +65,8 @@ struct Statement {
     buffers_max: u64,
     /// Run before it, in the same transaction.
     before: &'static str,
+    /// What it must come to.
+    rows: Option<u32>,
 }
 
 /// The heads of a hundred groups, in flight under their outbox ids.
@@ -70,8 +78,50 @@ INSERT INTO in_flight (attempt_id, outbox_id, participant_id, sequence_id, parti
 SELECT outbox_id, outbox_id, participant_id, sequence_id, partition_id, 1, gen_random_uuid(), rail_type, endpoint,
   mode, 'retry', 3, 30000, 1, 0, 0, now(), now() - interval '1 second', now() FROM t";
 
-/// As the fence leaves it.
-const FENCED: &str = "SELECT set_config('railyard.fence', '00000000-0000-0000-0000-000000000001', true)";
+/// What `work_batch` is given for a lane that begins: types and values, `n` counting from 1.
+const BEGIN: [(&str, &str); 8] = [
+    ("uuid", "gen_random_uuid()"),
+    ("text", "'g' || n"),
+    ("uuid", "null::uuid"),
+    ("bigint", "0::bigint"),
+    ("smallint", "partition_of('g' || n)"),
+    ("bigint", "1::bigint"),
+    ("text", "'http://h'::text"),
+    ("text", "'webhook'::text"),
+];
+
+/// And for an outcome, its attempt id being given. Half of them end, half of them wait for their next attempt.
+const SETTLE: [(&str, &str); 15] = [
+    ("uuid", "null"),
+    ("text", "CASE WHEN n % 2 = 0 THEN 'DISPATCHED' ELSE 'RETRYABLE' END"),
+    ("text", "CASE WHEN n % 2 = 0 THEN 'COMPLETED' END"),
+    ("boolean", "false"),
+    ("bigint", "CASE WHEN n % 2 = 0 THEN 0 ELSE 1000 END::bigint"),
+    ("boolean", "n % 2 = 1"),
+    ("bigint", "0::bigint"),
+    ("integer", "5"),
+    ("integer", "200"),
+    ("bytea", "'ok'::bytea"),
+    ("boolean", "false"),
+    ("text", "null::text"),
+    ("text", "null::text"),
+    ("text", "null::text"),
+    ("text", "null::text"),
+];
+
+/// A function plans each of its statements when it first comes to it: this brings it to all of them, one row each.
+const VISIT: &str = "
+INSERT INTO in_flight (attempt_id, outbox_id, participant_id, sequence_id, partition_id, epoch, node_id, rail_type, endpoint,
+  mode, on_unknown, max_attempts, timeout_ms, attempt_no, failures, zombies, claimed_at, call_deadline, created_at)
+VALUES ('00000000-0000-0000-0000-00000000000a', uuid7(now()), 'visited', 1, 1, 1, gen_random_uuid(), 'webhook', 'http://h',
+  'BLOCK_ON_ERROR', 'retry', 3, 30000, 1, 0, 0, now(), now(), now());
+SELECT * FROM work_batch('00000000-0000-0000-0000-000000000001', 5000,
+  '{00000000-0000-0000-0000-00000000000b}', '{visited}', '{null}', '{0}', '{1}', '{1}', '{http://h}', '{webhook}',
+  '{00000000-0000-0000-0000-00000000000a}', '{DISPATCHED}', '{COMPLETED}', '{f}', '{0}', '{f}', '{0}', '{1}', '{200}',
+  '{ok}', '{f}', '{null}', '{null}', '{null}', '{null}')";
+
+/// Scans from end to end that this session has made and not reported yet.
+const SEQUENTIAL: &str = "SELECT relname::text, seq_scan FROM pg_stat_xact_user_tables WHERE seq_scan > 0";
 
 /// Arguments that touch a hundred groups.
 fn statements(ids: &[Uuid]) -> Vec<Statement> {
@@ -85,23 +135,11 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
     let ids = format!("ARRAY[{}]::uuid[]", ids.join(","));
     let low = format!("(SELECT min(x) FROM unnest({ids}) x)").replace("min(x)", "(array_agg(x ORDER BY x))[1]");
     let high = low.replace("ORDER BY x)", "ORDER BY x DESC)");
-    // Half of them end, half of them wait for their next attempt.
-    let settle = [
-        "CASE WHEN n % 2 = 0 THEN 'DISPATCHED' ELSE 'RETRYABLE' END",
-        "CASE WHEN n % 2 = 0 THEN 'COMPLETED' END",
-        "false",
-        "1000::bigint",
-        "n % 2 = 1",
-        "0::bigint",
-        "5",
-        "200",
-        "'ok'::bytea",
-        "false",
-        "null::text",
-        "null::text",
-        "null::text",
-        "null::text",
-    ];
+    let each_of = |columns: &[(&str, &str)]| columns.iter().map(|(_, each)| of_groups(each)).collect::<Vec<_>>();
+    let nothing = |columns: &[(&str, &str)]| columns.iter().map(|(kind, _)| format!("'{{}}'::{kind}[]")).collect();
+    let begin = each_of(&BEGIN);
+    let settle = std::iter::once(ids.clone()).chain(each_of(&SETTLE[1..])).collect::<Vec<_>>();
+    let slack = "5000::bigint".to_owned();
     vec![
         Statement {
             name: "discover groups",
@@ -110,6 +148,7 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
             // Three pages a partition, and at most three for each of the 4,096 hints that come back.
             buffers_max: 256 * 3 + 4096 * 3,
             before: "",
+            rows: None,
         },
         Statement {
             name: "discover singles",
@@ -117,6 +156,7 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
             arguments: vec![partitions.into(), epoch, from("gen_random_uuid()"), "'{}'::uuid[]".into(), "16".into()],
             buffers_max: 256 * 3,
             before: "",
+            rows: None,
         },
         Statement {
             name: "peek",
@@ -124,34 +164,42 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
             arguments: vec![groups.into(), of_groups("0::bigint")],
             buffers_max: 100 * 6,
             before: "",
+            rows: None,
         },
         Statement {
             name: "begin",
-            sql: work::CLAIM,
-            arguments: vec![
-                me.clone(),
-                groups.into(),
-                of_groups("0::bigint"),
-                of_groups("partition_of('g' || n)"),
-                of_groups("1::bigint"),
-                of_groups("'http://h'::text"),
-                of_groups("'webhook'::text"),
-                of_groups("gen_random_uuid()"),
-                "'{}'::uuid[]".into(),
-                "'{}'::smallint[]".into(),
-                "'{}'::bigint[]".into(),
-                "'{}'::uuid[]".into(),
-                "5000::bigint".into(),
-            ],
-            buffers_max: 100 * 60,
-            before: FENCED,
+            sql: work::BEGIN,
+            arguments: [vec![me.clone(), slack.clone()], begin.clone(), nothing(&SETTLE)].concat(),
+            buffers_max: 100 * 40,
+            before: "",
+            rows: Some(100),
+        },
+        Statement {
+            name: "settle",
+            sql: work::SETTLE,
+            arguments: [vec![me.clone(), slack.clone()], nothing(&BEGIN), settle.clone()].concat(),
+            // Each of a hundred: four rows written into four tables with their indexes; shared CTEs count twice.
+            buffers_max: 100 * 190,
+            before: IN_FLIGHT,
+            rows: Some(100),
+        },
+        Statement {
+            name: "settle and begin",
+            sql: work::SETTLE_AND_BEGIN,
+            arguments: [vec![me.clone(), slack], begin, settle].concat(),
+            // No hint is written for a group that goes on.
+            buffers_max: 100 * 90,
+            before: IN_FLIGHT,
+            // The heads that go back to wait are not due.
+            rows: Some(150),
         },
         Statement {
             name: "recent content",
             sql: work::RECENT_CONTENT,
-            arguments: vec![ids.clone(), low.clone()],
+            arguments: vec![ids.clone(), low.clone(), "'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid".into()],
             buffers_max: 100 * 10,
             before: IN_FLIGHT,
+            rows: Some(100),
         },
         Statement {
             name: "content",
@@ -159,6 +207,7 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
             arguments: vec![ids.clone(), low, high],
             buffers_max: 100 * 6,
             before: "",
+            rows: None,
         },
         Statement {
             name: "due scheduled jobs",
@@ -171,6 +220,7 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
             ],
             buffers_max: 256 * 4,
             before: "",
+            rows: None,
         },
         Statement {
             name: "idle: sequences",
@@ -178,6 +228,7 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
             arguments: vec![groups.into()],
             buffers_max: 100 * 10,
             before: "",
+            rows: None,
         },
         Statement {
             name: "idle: hints",
@@ -185,6 +236,7 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
             arguments: vec![groups.into()],
             buffers_max: 100 * 10,
             before: "",
+            rows: None,
         },
         Statement {
             name: "idle: delete",
@@ -192,6 +244,7 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
             arguments: vec![groups.into()],
             buffers_max: 100 * 12,
             before: "",
+            rows: None,
         },
         Statement {
             name: "idle: move",
@@ -199,15 +252,7 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
             arguments: vec![groups.into()],
             buffers_max: 100 * 40,
             before: "",
-        },
-        Statement {
-            name: "settle",
-            sql: work::SETTLE,
-            arguments: std::iter::once(ids.clone()).chain(settle.iter().map(|each| of_groups(each))).collect(),
-            // Each of a hundred: four rows written into four tables with their indexes (of which BRIN looks at three pages a
-            // row); shared CTEs count twice.
-            buffers_max: 100 * 170,
-            before: IN_FLIGHT,
+            rows: None,
         },
         Statement {
             name: "heal",
@@ -215,6 +260,7 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
             arguments: vec![me, ids, "0::bigint".into(), "3".into(), "120000::bigint".into()],
             buffers_max: 100 * 80,
             before: IN_FLIGHT,
+            rows: Some(100),
         },
     ]
 }
@@ -236,6 +282,7 @@ async fn planned(store: &Store, statements: &[Statement]) -> Conn {
         work.batch_execute(&explain).await.unwrap_or_else(|error| panic!("{}: {error:?}", statement.name));
     }
     let kept = "SELECT count(*) FROM pg_prepared_statements WHERE from_sql AND generic_plans = 1 AND custom_plans = 0";
+    work.batch_execute(&format!("BEGIN; {VISIT}; ROLLBACK")).await.unwrap();
     assert_eq!(count(&work, kept).await, i64::try_from(statements.len()).unwrap(), "planned once, for good");
     work
 }
@@ -259,17 +306,27 @@ async fn run(sql: &Conn, statement: &Statement) -> Ran {
     let explain = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {}", call(sql, statement).await);
     sql.batch_execute("BEGIN").await.unwrap();
     sql.batch_execute(statement.before).await.unwrap();
+    let before = scans(sql).await;
     let row = sql.query_one(&explain, &[]).await.unwrap_or_else(|error| panic!("{}: {error:?}", statement.name));
     let plan: Value = row.get(0);
+    // What a function's statements do stands in no plan but in the counters.
+    let mut after = scans(sql).await;
     sql.batch_execute("ROLLBACK").await.unwrap();
-    let mut ran = Ran { buffers: 0, sequential: Vec::new() };
+    after.retain(|table, scans| before.get(table) != Some(scans));
+    let mut ran = Ran { buffers: 0, sequential: after.into_keys().collect() };
     let root = &plan[0]["Plan"];
-    if !statement.before.is_empty() {
-        assert_eq!(root["Actual Rows"].as_f64(), Some(100.0), "{} did its work", statement.name);
+    if let Some(rows) = statement.rows {
+        assert_eq!(root["Actual Rows"].as_f64(), Some(f64::from(rows)), "{} did its work", statement.name);
     }
     ran.buffers = buffers(root);
     walk(root, &mut ran.sequential);
     ran
+}
+
+async fn scans(sql: &Conn) -> HashMap<String, i64> {
+    let rows = sql.query(SEQUENTIAL, &[]).await.unwrap();
+    let of_big = |table: &str| BIG.iter().any(|big| table.starts_with(big));
+    rows.iter().map(|row| (row.get(0), row.get(1))).filter(|(table, _): &(String, i64)| of_big(table)).collect()
 }
 
 /// The root's, and those of writing CTEs that nobody reads: they run after the root has ended.
@@ -300,6 +357,7 @@ async fn hot_statements_keep_to_their_indexes() {
     migrate::migrate(&server.url()).await.unwrap();
     let sql = server.connect().await;
     sql.batch_execute(DAYS).await.unwrap();
+    sql.batch_execute(NODE).await.unwrap();
     let store = Store::new(StoreConfig::at(&server.url())).unwrap();
     // The ids of a hundred jobs, one a day: what is planned before they are there must serve them afterwards.
     let ids = "SELECT array_agg(uuid7(now() - (n % 87) * interval '1 day') ORDER BY n) FROM generate_series(1, 100) n";

@@ -1,12 +1,12 @@
 //! Begin and settle (statements 4 and 6): the transaction that everything turns on.
 //!
 //! One [`Batch`] is one transaction: outcomes are written first, then messages are begun, so a group's next message
-//! can begin together with the end of the one before it. The fence and the claim are two statements: the claim needs
-//! a snapshot that is younger than the moment the fence was taken.
+//! can begin together with the end of the one before it. All of it is one call of the function `work_batch`
+//! (migrations/V6): it takes the fence, writes, and claims.
 //!
 //! The whole transaction is sent at once, COMMIT included: it takes one round trip, and a process that dies or stands
-//! still never leaves one open. So nothing in it may depend on what the client makes of an answer: the fence leaves a
-//! mark inside the transaction, and without it the claim claims nothing, while outcomes are written all the same.
+//! still never leaves one open. So nothing in it may depend on what the client makes of an answer: without the fence
+//! nothing is claimed, while outcomes are written all the same.
 //!
 //! What a caller must do when the answer is lost:
 //! - settle: send the same batch again; the attempt ids make it idempotent;
@@ -15,8 +15,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use futures_util::future::{join, join3, join4};
+use futures_util::future::{join, join3};
 use railyard_core::{AttemptId, Epoch, Lane, Message, NodeId, PartitionId, SequenceId, Settlement};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
 
 use crate::connect::{Conn, Store};
 use crate::discover::Head;
@@ -27,11 +30,9 @@ mod content;
 mod outcome;
 mod resolve;
 
-pub(crate) use claim::CLAIM;
 #[cfg(test)]
 pub(crate) use content::CONTENT;
 pub(crate) use content::RECENT_CONTENT;
-pub(crate) use outcome::SETTLE;
 pub use outcome::{Late, Settled};
 
 /// One lane that may begin its head.
@@ -161,73 +162,123 @@ WITH held AS (
 )
 UPDATE ready_group SET due_at = 'infinity' WHERE participant_id IN (SELECT participant_id FROM held)";
 
-/// Takes the fence and leaves a mark of it that ends with the transaction.
-const MARK_FENCE: &str = "
-SELECT set_config('railyard.fence', held.node_id::text, true)
-FROM (SELECT node_id FROM node WHERE node_id = $1 AND lease_until > clock_timestamp() FOR KEY SHARE) AS held";
+/// One function (migrations/V6), called under names that say what for: in `pg_stat_activity`, and to tests that cut a
+/// connection around one of them.
+macro_rules! work {
+    ($what:literal) => {
+        concat!(
+            "SELECT /* ",
+            $what,
+            " */ * FROM work_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, ",
+            "$20, $21, $22, $23, $24, $25)"
+        )
+    };
+}
+pub(crate) const BEGIN: &str = work!("begin");
+pub(crate) const SETTLE: &str = work!("settle");
+pub(crate) const SETTLE_AND_BEGIN: &str = work!("settle and begin");
 
+/// A batch as the function takes it.
+struct Params {
+    node: Uuid,
+    slack_ms: i64,
+    begins: claim::Params,
+    outcomes: outcome::Params,
+}
+
+impl Params {
+    fn of(node: NodeId, settle: &[Ended], begin: &[BeginRequest], slack: Duration) -> Self {
+        Self {
+            node: node.0,
+            slack_ms: i64::try_from(slack.as_millis()).unwrap_or(i64::MAX),
+            begins: claim::Params::of(begin),
+            outcomes: outcome::Params::of(settle),
+        }
+    }
+
+    fn as_sql(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let own: [&(dyn ToSql + Sync); 2] = [&self.node, &self.slack_ms];
+        own.into_iter().chain(self.begins.as_sql()).chain(self.outcomes.as_sql()).collect()
+    }
+}
+
+/// An answer's rows by their kind.
+#[derive(Default)]
+struct Answer<'a> {
+    settled: Vec<&'a Row>,
+    begun: Vec<&'a Row>,
+    fenced: bool,
+}
+
+impl<'a> Answer<'a> {
+    fn of(rows: &'a [Row]) -> Result<Self, StoreError> {
+        let mut answer = Self::default();
+        for row in rows {
+            match row.try_get("kind")? {
+                "settled" => answer.settled.push(row),
+                "begun" => answer.begun.push(row),
+                "fenced" => answer.fenced = true,
+                kind => return Err(StoreError::Unreadable { detail: format!("kind is {kind:?}") }),
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// Nobody's transaction but its own: it is one statement, and idempotent.
 async fn settle_only(conn: &Conn, batch: &Batch) -> Result<Done, Failed> {
     let mut done = Done::default();
     if batch.settle.is_empty() {
         return Ok(done);
     }
     let statement = conn.prepare_cached(SETTLE).await.map_err(StoreError::from)?;
-    let params = outcome::Params::of(&batch.settle);
-    let params = params.as_sql();
+    let params = Params::of(NodeId(Uuid::nil()), &batch.settle, &[], batch.slack);
     crate::failpoint::reached("settle_before_sent");
-    let (begun, rows, committed) =
-        join3(conn.batch_execute("BEGIN"), conn.query(&statement, &params), conn.batch_execute("COMMIT")).await;
-    let sent = |error| Failed::sent(error, None);
-    begun.map_err(sent)?;
-    let rows = rows.map_err(sent)?;
-    committed.map_err(sent)?;
+    let rows = conn.query(&statement, &params.as_sql()).await.map_err(|error| Failed::sent(error, None))?;
     crate::failpoint::reached("settle_after_commit");
-    done.settled = outcome::read(&rows)?;
+    done.settled = outcome::read(Answer::of(&rows)?.settled)?;
     outcome::write_late(conn, &batch.settle, &mut done.settled).await?;
     Ok(done)
 }
 
 async fn settle_and_begin(conn: &Conn, node: NodeId, batch: &Batch) -> Result<Done, Failed> {
-    let prepare = |sql| async move { conn.prepare_cached(sql).await.map_err(StoreError::from) };
-    let (fence, claim, content) = (prepare(MARK_FENCE).await?, prepare(CLAIM).await?, prepare(RECENT_CONTENT).await?);
-    let settle = prepare(SETTLE).await?;
-    let outcomes = outcome::Params::of(&batch.settle);
-    let params = claim::Params::of(node, batch);
-    let recent = batch.begin.first().map(|request| content::recent(request.attempt_id));
+    let sql = if batch.settle.is_empty() { BEGIN } else { SETTLE_AND_BEGIN };
+    let statement = conn.prepare_cached(sql).await.map_err(StoreError::from)?;
+    let content = conn.prepare_cached(RECENT_CONTENT).await.map_err(StoreError::from)?;
+    let attempts: Vec<Uuid> = batch.begin.iter().map(|request| request.attempt_id.0).collect();
+    let (since, until) = batch.begin.first().map(|request| content::recent(request.attempt_id)).unwrap_or_default();
+    let params = Params::of(node, &batch.settle, &batch.begin, batch.slack);
+    let params = params.as_sql();
     crate::failpoint::reached("begin_before_sent");
     if !batch.settle.is_empty() {
         crate::failpoint::reached("settle_before_sent");
     }
-    let settling = async {
-        match batch.settle.is_empty() {
-            true => Ok(Vec::new()),
-            false => conn.query(&settle, &outcomes.as_sql()).await,
-        }
-    };
-    let ((begun, fenced), settled, claimed, (committed, contents)) = join4(
-        join(conn.batch_execute("BEGIN"), conn.query(&fence, &[&node.0])),
-        settling,
-        conn.query(&claim, &params.as_sql()),
+    // The answer comes before the commit, and with it the number by which a lost commit is waited for.
+    let (begun, rows, (committed, contents)) = join3(
+        conn.batch_execute("BEGIN"),
+        conn.query(&statement, &params),
         // Content is immutable: read after the commit, outside any transaction.
-        join(conn.batch_execute("COMMIT"), conn.query(&content, &[params.attempts(), &recent])),
+        join(conn.batch_execute("COMMIT"), conn.query(&content, &[&attempts, &since, &until])),
     )
     .await;
-    let transaction = claimed.as_ref().ok().and_then(|rows| rows.first()?.try_get("transaction").ok());
+    let transaction = rows
+        .as_ref()
+        .ok()
+        .and_then(|rows| rows.iter().find_map(|row| row.try_get::<_, Option<String>>("transaction").ok().flatten()));
     let sent = |error| Failed::sent(error, transaction.clone());
     begun.map_err(sent)?;
-    let fenced = fenced.map_err(sent)?.is_empty();
-    let settled = settled.map_err(sent)?;
-    let claimed = claimed.map_err(sent)?;
+    let rows = rows.map_err(sent)?;
     committed.map_err(sent)?;
     crate::failpoint::reached("begin_after_commit");
     if !batch.settle.is_empty() {
         crate::failpoint::reached("settle_after_commit");
     }
-    let mut done = Done { settled: outcome::read(&settled)?, fenced, ..Done::default() };
     // What follows comes after the commit: should it fail, what was begun stands in the database and is looked up.
     let after = async {
+        let answer = Answer::of(&rows)?;
+        let mut done = Done { settled: outcome::read(answer.settled)?, fenced: answer.fenced, ..Done::default() };
         outcome::write_late(conn, &batch.settle, &mut done.settled).await?;
-        let claims = claim::read(&claimed, &mut done)?;
+        let claims = claim::read(answer.begun, &mut done)?;
         content::load(conn, claims, contents?, &mut done).await?;
         Ok(done)
     };

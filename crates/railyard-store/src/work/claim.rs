@@ -1,146 +1,67 @@
-//! Statement 4, second half: take the heads of the listed lanes out of pending and put them in flight.
+//! Statement 4: the lanes whose heads are to be put in flight, and the rows that come of it.
 
 use jiff::Timestamp;
 use railyard_core::mode::Mode;
-use railyard_core::{AttemptId, Epoch, Lane, NodeId, OutboxId, ParticipantId, PartitionId, SequenceId};
+use railyard_core::{AttemptId, Epoch, Lane, OutboxId, ParticipantId, PartitionId, SequenceId};
 use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::{Batch, Done};
+use super::{BeginRequest, Done};
 use crate::error::StoreError;
 
-/// A head is begun when the fence was taken, it is due and unheld, its rail runs, its group has nothing in flight and the
-/// partition is ours.
-///
-/// Planned once and for all, so nothing in it is left to estimates: `OFFSET 0` keeps each test a look-up of its own for
-/// each lane (as a join it may read a whole index), rows are taken by their place, and what the node gave is found again
-/// by position.
-pub(crate) const CLAIM: &str = "
-WITH head AS MATERIALIZED (
-  SELECT p.place
-  FROM unnest($2::text[], $3::bigint[], $4::smallint[], $5::bigint[], $6::text[], $7::text[])
-    AS g(participant_id, probe, partition_id, epoch, endpoint, rail_type)
-  CROSS JOIN LATERAL (
-    SELECT q.ctid AS place, q.next_attempt_at, q.endpoint, q.rail_type FROM payment_outbox_pending q
-    WHERE q.participant_id = g.participant_id AND q.sequence_id >= g.probe ORDER BY q.sequence_id LIMIT 1) p
-  WHERE current_setting('railyard.fence', true) = $1::uuid::text
-    AND p.next_attempt_at <= clock_timestamp() AND p.endpoint = g.endpoint AND p.rail_type = g.rail_type
-    AND EXISTS (SELECT 1 FROM partition_lease l
-                WHERE l.partition_id = g.partition_id AND l.owner = $1 AND l.epoch = g.epoch OFFSET 0)
-    AND NOT EXISTS (SELECT 1 FROM group_hold h WHERE h.participant_id = g.participant_id OFFSET 0)
-    AND NOT EXISTS (SELECT 1 FROM in_flight f WHERE f.participant_id = g.participant_id OFFSET 0)
-    AND NOT EXISTS (SELECT 1 FROM rail_switch s WHERE s.kind = 'rail' AND s.name = p.rail_type AND s.paused OFFSET 0)
-  UNION ALL
-  SELECT p.place
-  FROM unnest($9::uuid[], $10::smallint[], $11::bigint[]) AS g(outbox_id, partition_id, epoch)
-  CROSS JOIN LATERAL (
-    SELECT q.ctid AS place, q.participant_id, q.next_attempt_at, q.rail_type FROM payment_outbox_pending q
-    WHERE q.outbox_id = g.outbox_id LIMIT 1) p
-  WHERE current_setting('railyard.fence', true) = $1::uuid::text
-    AND p.participant_id IS NULL AND p.next_attempt_at <= clock_timestamp()
-    AND EXISTS (SELECT 1 FROM partition_lease l
-                WHERE l.partition_id = g.partition_id AND l.owner = $1 AND l.epoch = g.epoch OFFSET 0)
-    AND NOT EXISTS (SELECT 1 FROM rail_switch s WHERE s.kind = 'rail' AND s.name = p.rail_type AND s.paused OFFSET 0)
-), taken AS (
-  DELETE FROM payment_outbox_pending p WHERE p.ctid = ANY (ARRAY(SELECT place FROM head)) RETURNING p.*
-), given AS (
-  SELECT t.*, array_position($2::text[], t.participant_id) AS nth, array_position($9::uuid[], t.outbox_id) AS nth_single
-  FROM taken t
-)
-INSERT INTO in_flight (attempt_id, outbox_id, participant_id, sequence_id, partition_id, epoch, node_id, rail_type,
-  endpoint, mode, on_unknown, max_attempts, timeout_ms, attempt_no, failures, zombies, claimed_at, call_deadline,
-  created_at)
-SELECT coalesce(($8::uuid[])[nth], ($12::uuid[])[nth_single]), outbox_id, participant_id, sequence_id, partition_id,
-  coalesce(($5::bigint[])[nth], ($11::bigint[])[nth_single]), $1, rail_type, endpoint, mode,
-  (SELECT r.on_unknown FROM rail r WHERE r.rail_type = g.rail_type), max_attempts, timeout_ms, attempt_count + 1,
-  failures, zombies, clock_timestamp(), clock_timestamp() + (timeout_ms + $13::bigint) * interval '1 millisecond',
-  created_at
-FROM given g
-RETURNING attempt_id, outbox_id, participant_id, sequence_id, partition_id, epoch, attempt_no, failures, max_attempts,
-  mode, rail_type, endpoint, timeout_ms, claimed_at, known_success, pg_current_xact_id()::text AS transaction";
-
-/// The batch's lanes, column by column.
+/// The batch's lanes, column by column: one element a lane in each.
 pub(crate) struct Params {
-    node: Uuid,
     attempts: Vec<Uuid>,
-    group_attempts: Vec<Uuid>,
-    groups: Vec<String>,
+    groups: Vec<Option<String>>,
+    singles: Vec<Option<Uuid>>,
     probes: Vec<i64>,
-    group_partitions: Vec<i16>,
-    group_epochs: Vec<i64>,
+    partitions: Vec<i16>,
+    epochs: Vec<i64>,
     endpoints: Vec<String>,
     rails: Vec<String>,
-    single_attempts: Vec<Uuid>,
-    singles: Vec<Uuid>,
-    single_partitions: Vec<i16>,
-    single_epochs: Vec<i64>,
-    slack_ms: i64,
 }
 
 impl Params {
-    pub(crate) fn of(node: NodeId, batch: &Batch) -> Self {
-        let mut params = Self {
-            node: node.0,
-            attempts: batch.begin.iter().map(|request| request.attempt_id.0).collect(),
-            group_attempts: Vec::new(),
-            groups: Vec::new(),
-            probes: Vec::new(),
-            group_partitions: Vec::new(),
-            group_epochs: Vec::new(),
-            endpoints: Vec::new(),
-            rails: Vec::new(),
-            single_attempts: Vec::new(),
-            singles: Vec::new(),
-            single_partitions: Vec::new(),
-            single_epochs: Vec::new(),
-            slack_ms: i64::try_from(batch.slack.as_millis()).unwrap_or(i64::MAX),
-        };
-        for request in &batch.begin {
-            let partition = i16::from(request.partition.0);
-            match &request.lane {
-                Lane::Group(group) => {
-                    params.group_attempts.push(request.attempt_id.0);
-                    params.groups.push(group.as_str().to_owned());
-                    params.probes.push(request.probe.0);
-                    params.group_partitions.push(partition);
-                    params.group_epochs.push(request.epoch.0);
-                    params.endpoints.push(request.head.endpoint.clone());
-                    params.rails.push(request.head.rail_type.clone());
-                }
-                Lane::Single(id) => {
-                    params.single_attempts.push(request.attempt_id.0);
-                    params.singles.push(id.0);
-                    params.single_partitions.push(partition);
-                    params.single_epochs.push(request.epoch.0);
-                }
-            }
+    pub(crate) fn of(begin: &[BeginRequest]) -> Self {
+        Self {
+            attempts: begin.iter().map(|request| request.attempt_id.0).collect(),
+            groups: begin.iter().map(|request| group(&request.lane)).collect(),
+            singles: begin.iter().map(|request| single(&request.lane)).collect(),
+            probes: begin.iter().map(|request| request.probe.0).collect(),
+            partitions: begin.iter().map(|request| i16::from(request.partition.0)).collect(),
+            epochs: begin.iter().map(|request| request.epoch.0).collect(),
+            endpoints: begin.iter().map(|request| request.head.endpoint.clone()).collect(),
+            rails: begin.iter().map(|request| request.head.rail_type.clone()).collect(),
         }
-        params
     }
 
-    /// All of them.
-    pub(crate) fn attempts(&self) -> &(dyn ToSql + Sync) {
-        &self.attempts
-    }
-
-    pub(crate) fn as_sql(&self) -> [&(dyn ToSql + Sync); 13] {
+    pub(crate) fn as_sql(&self) -> [&(dyn ToSql + Sync); 8] {
         [
-            &self.node,
+            &self.attempts,
             &self.groups,
+            &self.singles,
             &self.probes,
-            &self.group_partitions,
-            &self.group_epochs,
+            &self.partitions,
+            &self.epochs,
             &self.endpoints,
             &self.rails,
-            &self.group_attempts,
-            &self.singles,
-            &self.single_partitions,
-            &self.single_epochs,
-            &self.single_attempts,
-            &self.slack_ms,
         ]
+    }
+}
+
+fn group(lane: &Lane) -> Option<String> {
+    match lane {
+        Lane::Group(group) => Some(group.as_str().to_owned()),
+        Lane::Single(_) => None,
+    }
+}
+
+fn single(lane: &Lane) -> Option<Uuid> {
+    match lane {
+        Lane::Group(_) => None,
+        Lane::Single(id) => Some(id.0),
     }
 }
 
@@ -165,8 +86,8 @@ pub(crate) struct Claim {
 }
 
 /// Rows of in_flight, in any order. One that cannot be read does not keep the others from being called.
-pub(crate) fn read(rows: &[Row], done: &mut Done) -> Result<Vec<Claim>, StoreError> {
-    let mut claims = Vec::with_capacity(rows.len());
+pub(crate) fn read<'a>(rows: impl IntoIterator<Item = &'a Row>, done: &mut Done) -> Result<Vec<Claim>, StoreError> {
+    let mut claims = Vec::new();
     for row in rows {
         match read_one(row) {
             Ok(claim) => claims.push(claim),

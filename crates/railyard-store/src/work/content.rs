@@ -18,13 +18,14 @@ use super::claim::Claim;
 use crate::connect::Conn;
 use crate::error::StoreError;
 
-/// What is in flight, if it is no older than $2.
+/// What is in flight, if its id is between $2 and $3: the days outside are not opened, since each of them costs as much
+/// as a look-up.
 pub(crate) const RECENT_CONTENT: &str = "
 SELECT j.outbox_id, j.source, j.type, j.participant_id, j.target_url, j.headers, j.payload, j.payload_content_type, j.credentials_id,
   j.retry_strategy, j.rail_key, j.expires_at, j.traceparent
 FROM in_flight f
 CROSS JOIN LATERAL (
-  SELECT * FROM dispatch_job d WHERE d.outbox_id = f.outbox_id AND d.outbox_id >= $2 LIMIT 1) j
+  SELECT * FROM dispatch_job d WHERE d.outbox_id = f.outbox_id AND d.outbox_id >= $2 AND d.outbox_id < $3 LIMIT 1) j
 WHERE f.attempt_id = ANY ($1)";
 
 pub(crate) const CONTENT: &str = "
@@ -37,10 +38,12 @@ CROSS JOIN LATERAL (
 
 const DAY_MS: u128 = 86_400_000;
 
-/// The first id of the day before this attempt: both count milliseconds in their upper 48 bits. A guess by this
-/// machine's clock, and no more: what it misses is read by its id.
-pub(crate) fn recent(attempt: AttemptId) -> Uuid {
-    Uuid::from_u128((attempt.0.as_u128() >> 80).saturating_sub(DAY_MS) << 80)
+/// The ids of the day before this attempt and of the hour after it: ids count milliseconds in their upper 48 bits. A
+/// guess by this machine's clock, and no more: what it misses is read by its id.
+pub(crate) fn recent(attempt: AttemptId) -> (Uuid, Uuid) {
+    let at = attempt.0.as_u128() >> 80;
+    let first = |ms: u128| Uuid::from_u128(ms << 80);
+    (first(at.saturating_sub(DAY_MS)), first(at + DAY_MS / 24))
 }
 
 /// Joins claims with their content, `known` of it already. One that cannot be read does not keep the others from being

@@ -1,4 +1,4 @@
-//! Statement 6: whoever deletes the in-flight row writes everything that follows from it, in one statement.
+//! Statement 6: outcomes as they are given to the database, and what became of them.
 
 use std::collections::HashMap;
 
@@ -13,66 +13,6 @@ use super::Ended;
 use crate::clock::boottime;
 use crate::connect::Conn;
 use crate::error::StoreError;
-
-/// Without the epoch: until somebody has healed it, an attempt's own result is the truth, whoever owns the partition.
-/// `known_success` is read from the deleted row: it may have been set while the call ran. A hint that is early already is
-/// locked and left as it is.
-pub(crate) const SETTLE: &str = "
-WITH given AS (
-  SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::boolean[], $5::bigint[], $6::boolean[], $7::bigint[],
-      $8::integer[], $9::integer[], $10::bytea[], $11::boolean[], $12::text[], $13::text[], $14::text[], $15::text[])
-    AS g(attempt_id, state, end_status, blocks, after_ms, spends, ago_ms,
-         latency_ms, response_code, response_body, response_truncated, rail_reference, rail_code, error_code,
-         error_message)
-), gone AS (
-  DELETE FROM in_flight f USING given g WHERE f.attempt_id = g.attempt_id AND f.attempt_id = ANY ($1)
-  RETURNING f.*, g.state, g.end_status, g.blocks, g.after_ms, g.spends, g.ago_ms, g.latency_ms, g.response_code,
-    g.response_body, g.response_truncated, g.rail_reference, g.rail_code, g.error_code, g.error_message
-), decided AS MATERIALIZED (
-  SELECT *, CASE WHEN known_success THEN 'COMPLETED' ELSE end_status END AS ended,
-         blocks AND NOT known_success AS holds,
-         clock_timestamp() - ago_ms * interval '1 millisecond' AS completed_at,
-         clock_timestamp() + after_ms * interval '1 millisecond' AS again_at
-  FROM gone
-), archived AS (
-  INSERT INTO payment_outbox_attempt_archive (outbox_id, attempt_no, late, attempt_id, state, participant_id, sequence_id,
-    rail_type, epoch, node_id, claimed_at, completed_at, recorded_at, latency_ms, response_code, response_body,
-    response_truncated, rail_reference, rail_code, error_code, error_message)
-  SELECT outbox_id, attempt_no, false, attempt_id, state, participant_id, sequence_id, rail_type, epoch, node_id,
-    claimed_at, completed_at, clock_timestamp(), latency_ms, response_code, response_body, response_truncated,
-    rail_reference, rail_code, error_code, error_message
-  FROM decided
-), ended AS (
-  INSERT INTO dispatch_job_outcome (outbox_id, status, participant_id, sequence_id, attempt_count, last_error,
-    duration_millis, recorded_at)
-  SELECT outbox_id, ended, participant_id, sequence_id, attempt_no,
-    CASE WHEN ended <> 'COMPLETED' THEN coalesce(error_code || coalesce(': ' || error_message, ''), ended) END,
-    greatest(0, floor(extract(epoch FROM completed_at - created_at) * 1000)), clock_timestamp()
-  FROM decided WHERE ended IS NOT NULL
-), back AS (
-  INSERT INTO payment_outbox_pending (outbox_id, participant_id, sequence_id, partition_id, rail_type, endpoint, mode,
-    max_attempts, timeout_ms, attempt_count, failures, zombies, next_attempt_at, created_at)
-  SELECT outbox_id, participant_id, sequence_id, partition_id, rail_type, endpoint, mode, max_attempts, timeout_ms,
-    attempt_no, failures + spends::integer, zombies, again_at, created_at
-  FROM decided WHERE ended IS NULL
-), held AS (
-  INSERT INTO group_hold (participant_id, kind, outbox_id, reason, actor)
-  SELECT participant_id, 'blocked', outbox_id, coalesce(error_code, ended), 'settle'
-  FROM decided WHERE holds AND participant_id IS NOT NULL ORDER BY participant_id
-  ON CONFLICT DO NOTHING
-), hinted AS (
-  INSERT INTO ready_group AS r (participant_id, partition_id, due_at)
-  SELECT participant_id, partition_id,
-    CASE WHEN holds THEN 'infinity' WHEN ended IS NOT NULL THEN clock_timestamp() ELSE again_at END
-  FROM decided WHERE participant_id IS NOT NULL ORDER BY participant_id
-  ON CONFLICT (participant_id) DO UPDATE SET due_at = excluded.due_at
-    WHERE r.due_at <> 'infinity' AND (excluded.due_at > clock_timestamp() OR excluded.due_at < r.due_at)
-)
-SELECT attempt_id, ended, known_success, ended IS NOT NULL AND NOT holds AND EXISTS (
-    SELECT 1 FROM payment_outbox_pending q
-    WHERE q.participant_id = d.participant_id AND q.sequence_id > d.sequence_id
-      AND q.next_attempt_at <= clock_timestamp() OFFSET 0) AS more
-FROM decided d";
 
 const LATE: &str = "SELECT settle_late($1, $2, $3, $4, clock_timestamp() - $5::bigint * interval '1 millisecond',
   $6, $7, $8, $9, $10, $11, $12, $13)";
@@ -229,9 +169,9 @@ impl Params {
     }
 }
 
-/// Reads what SETTLE returned.
-pub(crate) fn read(rows: &[Row]) -> Result<HashMap<AttemptId, Settled>, StoreError> {
-    let mut settled = HashMap::with_capacity(rows.len());
+/// Reads the outcomes that were written.
+pub(crate) fn read<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Result<HashMap<AttemptId, Settled>, StoreError> {
+    let mut settled = HashMap::new();
     for row in rows {
         let ended: Option<String> = row.try_get("ended")?;
         let ended = match ended {
