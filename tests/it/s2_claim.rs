@@ -304,7 +304,8 @@ async fn s2_10_success_is_one_attempt_and_the_end() {
     assert_eq!(attempt.response_code, Some(202));
     assert!(attempt.latency_ms.unwrap() >= 30, "{attempt:?}");
     let completed = attempt.completed_at.unwrap();
-    assert!(attempt.claimed_at < completed && completed <= attempt.recorded_at.unwrap(), "{attempt:?}");
+    let recorded: jiff::Timestamp = world.one("SELECT recorded_at FROM payment_outbox_attempt_archive").await;
+    assert!(attempt.claimed_at < completed && completed <= recorded, "{attempt:?}");
     assert_eq!(world.one::<i64>("SELECT count(*) FROM payment_outbox_pending").await, 0);
     first.stop(SOON).await;
 

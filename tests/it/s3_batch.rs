@@ -54,7 +54,7 @@ async fn s3_04_one_key_is_one_job_under_fire() {
         winners.insert(round, (id.clone(), created_at.clone()));
         let named = answers.iter().filter(|answer| matches!(answer.status, 200 | 409));
         let ids: BTreeSet<String> = named
-            .map(|answer| answer.json()[if answer.status == 200 { "id" } else { "firstJobId" }].to_string())
+            .map(|answer| answer.json()[if answer.status == 200 { "id" } else { "firstId" }].to_string())
             .collect();
         let id = id.to_string();
         assert!(ids.iter().all(|named| *named == id), "{ids:?}");
@@ -69,7 +69,7 @@ async fn s3_04_one_key_is_one_job_under_fire() {
             let mut other = body(1, 1000 + round);
             other["idempotencyKey"] = json!(format!("round-{round}"));
             let refused = api.post(&other).await.expect_status(409);
-            assert_eq!(&refused.json()["firstJobId"], id);
+            assert_eq!(&refused.json()["firstId"], id);
             if round.is_multiple_of(2) {
                 let again = api.post(&body(*round, 0)).await.expect_status(200).json();
                 assert_eq!((&again["id"], &again["createdAt"]), (id, created_at));

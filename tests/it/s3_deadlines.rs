@@ -67,7 +67,7 @@ async fn s3_30_a_timeout_is_recorded_as_such_and_retried() {
     assert_eq!(world.ended(id).await.status.as_str(), "COMPLETED");
     assert_eq!(world.history(id).await, ["RETRYABLE/DISPATCH_TIMEOUT", "DISPATCHED"]);
     let row = world.attempts(id).await.remove(0);
-    assert_eq!((row.state.api_status(true), row.response_code), ("TIMEOUT", None));
+    assert_eq!((row.status.as_str(), row.response_code), ("TIMEOUT", None));
     node.stop(SOON).await;
 }
 

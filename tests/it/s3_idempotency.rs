@@ -60,7 +60,7 @@ async fn trap_a_key_with_other_content_is_409_also_after_completion() {
             let mut other = job.clone();
             other.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
             let refused = api.post(&other).await.expect_status(409);
-            assert_eq!(refused.json()["firstJobId"], first.json()["id"], "{change}");
+            assert_eq!(refused.json()["firstId"], first.json()["id"], "{change}");
         }
         let again = api.post(&job).await.expect_status(200);
         assert_eq!(again.json()["id"], first.json()["id"]);

@@ -175,7 +175,8 @@ async fn s3_25_exponential_waits_grow_as_the_source_says() {
     for (attempt, seconds) in [(1, 5.0), (2, 15.0), (3, 30.0), (4, 60.0), (5, 120.0), (6, 120.0)] {
         // The record first: an attempt that has begun meanwhile is not recorded yet.
         let recorded = eventually_some(SOON, "a failed attempt", || async {
-            let recorded = world.attempts(id).await.get(attempt - 1)?.recorded_at?;
+            let sql = "SELECT recorded_at FROM payment_outbox_attempt_archive WHERE outbox_id = $1 AND attempt_no = $2";
+            let recorded: Timestamp = world.sql.query_opt(sql, &[&id.0, &attempt]).await.unwrap()?.get(0);
             (world.job(id).await.status.as_str() == "FAILED").then_some(recorded)
         })
         .await;

@@ -284,7 +284,7 @@ async fn s3_35_a_search_opens_the_days_it_is_about() {
     let at: jiff::Timestamp = world.one("SELECT clock_timestamp() - interval '10 days'").await;
     let filter = jobs::Filter {
         source: Some("s1".to_owned()),
-        created_from: Some(at),
+        created_after: Some(at),
         created_before: Some(at + jiff::SignedDuration::from_hours(1)),
         ..jobs::Filter::default()
     };

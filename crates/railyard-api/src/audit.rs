@@ -5,18 +5,20 @@ use axum::extract::State;
 use railyard_core::timestamp::utc_millis;
 use railyard_core::{OutboxId, ParticipantId};
 use railyard_store::audit::{self, AuditRow};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use utoipa::openapi::Object;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::auth::{Caller, Read};
+use crate::openapi::shape::formed;
 use crate::problem::Problem;
-use crate::query::{Asked, Cursor, Size};
+use crate::query::{Ask, Asked, Pairs, VALUE_CHARS_MAX, cut, size, value, whole};
 use crate::state::ApiState;
 
 /// Entries of a page that names no size.
-const SIZE_DEFAULT: i64 = 50;
+const SIZE_DEFAULT: u32 = 50;
 
 pub(crate) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(list))
@@ -68,18 +70,32 @@ struct ListView {
     next_cursor: Option<String>,
 }
 
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 struct ListQuery {
     /// Decisions about this group alone.
-    #[param(pattern = r"^[^\u0000]*$")]
-    group_id: Option<String>,
-    #[param(schema_with = Size::schema)]
-    size: Option<Size>,
-    /// `nextCursor` of the page before.
-    #[param(schema_with = Cursor::schema)]
-    cursor: Option<Cursor>,
+    #[param(rename = "groupId", schema_with = value, required = false)]
+    group: Option<ParticipantId>,
+    #[param(schema_with = size, required = false)]
+    size: u32,
+    /// `nextCursor` of the page before; empty like none begins.
+    #[param(rename = "cursor", schema_with = digits, required = false)]
+    before: Option<i64>,
+}
+
+fn digits() -> Object {
+    formed("^[0-9]*$", VALUE_CHARS_MAX)
+}
+
+impl Ask for ListQuery {
+    fn read(pairs: &mut Pairs) -> Self {
+        let group = pairs.text("groupId").map(ParticipantId::new);
+        let before = pairs.cursor().map(|text| whole(&text));
+        if before == Some(None) {
+            pairs.error("cursor", "is not a cursor of this list: take nextCursor of its last answer");
+        }
+        Self { group, size: pairs.size(SIZE_DEFAULT, audit::LIST_MAX), before: before.flatten() }
+    }
 }
 
 /// Who decided what, and why.
@@ -90,13 +106,9 @@ async fn list(
     State(state): State<ApiState>,
     Asked(asked): Asked<ListQuery>,
 ) -> Result<Json<ListView>, Problem> {
-    if asked.group_id.as_ref().is_some_and(|name| name.contains('\0')) {
-        return Err(Problem::field("groupId", "has a NUL character"));
-    }
-    let size = Size::of(asked.size, SIZE_DEFAULT, audit::LIST_MAX);
-    let group = asked.group_id.map(ParticipantId::new);
-    let rows = audit::list(state.store(), group.as_ref(), asked.cursor.map(|cursor| cursor.0), size).await?;
-    let full = i64::try_from(rows.len()).is_ok_and(|count| count == size);
-    let next_cursor = if full { rows.last().map(|row| row.audit_id.to_string()) } else { None };
+    let ListQuery { group, size, before } = asked;
+    let mut rows = audit::list(state.store(), group.as_ref(), before, i64::from(size) + 1).await?;
+    let more = cut(&mut rows, size);
+    let next_cursor = rows.last().filter(|_| more).map(|row| row.audit_id.to_string());
     Ok(Json(ListView { items: rows.into_iter().map(EntryView::from).collect(), next_cursor }))
 }

@@ -12,7 +12,7 @@ use railyard_store::credentials::{
     self, ALGORITHM, BEARER_TOKEN_BYTES_MAX, CredentialsRow, Deletion, NAME_BYTES_MAX, NewCredentials, Rotation,
     SIGNING_SECRET_BYTES_MAX, Scheme,
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::openapi::{Object, RefOr, Schema};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -26,7 +26,7 @@ use crate::fields::Fields;
 use crate::openapi::shape::{Shape, formed, list as list_of, named, time, whole, word};
 use crate::openapi::{Conflict, words};
 use crate::problem::Problem;
-use crate::query::{Asked, Named};
+use crate::query::{Ask, Asked, Named, Pairs};
 use crate::state::ApiState;
 
 const ROOT: &str = "/api/admin/dispatch/credentials";
@@ -182,13 +182,19 @@ async fn read(
     Ok(Json(CredentialsView::of(row)))
 }
 
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
+#[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Forced {
-    /// End open jobs that use them in ERROR.
-    #[serde(default)]
+    /// Even though they are used: open jobs end in ERROR, subscriptions are disabled, and rails refuse jobs that name no
+    /// others until they are given others.
+    #[param(required = false)]
     force: bool,
+}
+
+impl Ask for Forced {
+    fn read(pairs: &mut Pairs) -> Self {
+        Self { force: pairs.flag("force").unwrap_or(false) }
+    }
 }
 
 /// Delete credentials that nobody uses.
@@ -214,7 +220,11 @@ async fn delete(
             }
             users.extend(usage.rails.iter().map(|rail| format!("rail {rail}")));
             users.extend(usage.subscriptions.iter().map(|name| format!("subscription {name}")));
-            let detail = format!("used by {}; with force=true open jobs end in ERROR", users.join(", "));
+            let detail = format!(
+                "used by {}; with force=true open jobs end in ERROR, subscriptions are disabled, and rails refuse jobs \
+                 that name no others",
+                users.join(", ")
+            );
             Err(Problem::conflict(detail))
         }
     }

@@ -2,8 +2,6 @@
 
 pub(crate) mod subscriptions;
 
-use std::collections::VecDeque;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -14,7 +12,7 @@ use railyard_core::event::{EVENT_METADATA_MAX, NewEvent};
 use railyard_core::limits::{KEY_CHARS_MAX, METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX, NAME_BYTES_MAX};
 use railyard_core::timestamp::utc_millis;
 use railyard_store::events;
-use railyard_store::jobs::Placed;
+use railyard_store::jobs::{Placed, Taken};
 use serde::Serialize;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -24,8 +22,9 @@ use utoipa_axum::routes;
 use crate::auth::{Caller, Produce};
 use crate::body::{BatchBody, JsonBody};
 use crate::fields::Fields;
-use crate::items::{self, ItemResult, ItemStatus};
+use crate::items::{self, ItemResult};
 use crate::jobs::GROUP_FORM;
+use crate::metrics::Posted;
 use crate::openapi::Conflict;
 use crate::openapi::shape::{Shape, anything, formed, map, named, text, time};
 use crate::problem::Problem;
@@ -98,27 +97,44 @@ struct BatchView {
         (status = 200, description = "It was stored before, with the same content", body = EventView),
         Conflict))]
 async fn publish(_: Caller<Produce>, State(state): State<ApiState>, body: JsonBody) -> Result<Response, Problem> {
-    let event = read(&state, &mut Fields::parse(&body.bytes)?)?;
-    let mut placed = events::publish(state.store(), std::slice::from_ref(&event)).await?;
-    drop(body);
-    match placed.pop() {
-        Some(Placed::Taken(made)) if made.conflict => Err(Problem::key_reused(Some(made.outbox_id))),
-        Some(Placed::Taken(made)) => {
-            let status = if made.created { StatusCode::CREATED } else { StatusCode::OK };
-            if made.created {
-                wake(&state).await;
+    let stored = store(&state, body).await;
+    state.inner.metrics.event(match &stored {
+        Ok((_, placed)) => Posted::of_placed(placed),
+        Err(problem) => Posted::of_problem(problem),
+    });
+    let (event, placed) = stored?;
+    match placed {
+        Placed::Taken(made) if made.taken == Taken::Conflict => {
+            Err(Problem::key_reused(key_field(&event), Some(made.outbox_id)))
+        }
+        Placed::Taken(made) => {
+            let is_new = made.taken == Taken::Created;
+            let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+            if is_new {
+                state.committed().await;
             }
             let created_at = utc_millis(made.created_at);
             let view = EventView { id: made.outbox_id, r#type: event.kind, source: event.source, created_at };
             Ok((status, Json(view)).into_response())
         }
-        Some(Placed::Later { detail }) => Err(Problem::unavailable(detail)),
-        Some(Placed::Refused { detail, .. } | Placed::Failed { detail }) => {
+        Placed::Later { detail } => Err(Problem::unavailable(detail)),
+        Placed::Refused { detail, .. } | Placed::Failed { detail } => {
             tracing::error!(detail, "an event could not be stored");
             Err(Problem::internal())
         }
-        None => Err(Problem::internal()),
     }
+}
+
+/// The body's share of the memory stands for the event as well, until it is stored.
+async fn store(state: &ApiState, body: JsonBody) -> Result<(NewEvent, Placed), Problem> {
+    let event = read(state, Fields::parse(&body.bytes)?)?;
+    let placed = events::publish(state.store(), std::slice::from_ref(&event)).await?;
+    Ok((event, placed.into_iter().next().ok_or_else(Problem::internal)?))
+}
+
+/// The field that an event's key was given by.
+fn key_field(event: &NewEvent) -> &'static str {
+    if event.deduplication_id.is_some() { "deduplicationId" } else { "id" }
 }
 
 /// Publish many events, each answered for itself.
@@ -133,63 +149,45 @@ async fn publish_batch(
     State(state): State<ApiState>,
     body: BatchBody,
 ) -> Result<Response, Problem> {
-    let mut ids = Vec::new();
+    let mut read_items = Vec::new();
     let mut good = Vec::new();
     for item in items::read(&body.bytes, "events")? {
-        let read = match Fields::parse(item.get().as_bytes()) {
-            Ok(mut fields) => (fields.peek_text("id"), read(&state, &mut fields)),
+        let (id, event) = match Fields::parse(item.get().as_bytes()) {
+            Ok(fields) => (fields.peek_text("id"), read(&state, fields)),
             Err(problem) => (None, Err(problem)),
         };
-        match read {
-            (id, Ok(event)) => {
+        match event {
+            Ok(event) => {
+                read_items.push(Ok((id, key_field(&event))));
                 good.push(event);
-                ids.push(Ok(id));
             }
-            (id, Err(problem)) => ids.push(Err(ItemResult::of_problem(id, problem)?)),
+            Err(problem) => read_items.push(Err(ItemResult::of_problem(id, problem)?)),
         }
     }
-    let mut placed = VecDeque::from(events::publish(state.store(), &good).await?);
+    let mut placed = events::publish(state.store(), &good).await?.into_iter();
     drop(body);
     let mut count = 0;
     let mut results = Vec::new();
-    for item in ids {
-        let result = match item {
-            Err(refused) => refused,
-            Ok(id) => answer(id, placed.pop_front(), &mut count),
+    for item in read_items {
+        let (posted, result) = match item {
+            Err(refused) => (Posted::Refused, refused),
+            Ok((id, key_field)) => {
+                let placed = placed.next().unwrap_or_else(Placed::not_tried);
+                (Posted::of_placed(&placed), ItemResult::of_placed(id, key_field, placed))
+            }
         };
+        state.inner.metrics.event(posted);
+        count += usize::from(posted == Posted::Created);
         results.push(result);
     }
     let status = if count > 0 { StatusCode::CREATED } else { StatusCode::OK };
     if count > 0 {
-        wake(&state).await;
+        state.committed().await;
     }
     Ok((status, Json(BatchView { results, count })).into_response())
 }
 
-fn answer(id: Option<String>, placed: Option<Placed>, count: &mut usize) -> ItemResult {
-    match placed {
-        Some(Placed::Taken(made)) if made.conflict => ItemResult::reused(id, "deduplicationId", made.outbox_id),
-        Some(Placed::Taken(made)) if !made.created => ItemResult::stored(id, made.outbox_id, ItemStatus::Skipped),
-        Some(Placed::Taken(made)) => {
-            *count += 1;
-            ItemResult::stored(id, made.outbox_id, ItemStatus::Success)
-        }
-        Some(Placed::Later { detail }) => ItemResult::unstored(id, ItemStatus::Retry, detail),
-        Some(Placed::Refused { detail, .. } | Placed::Failed { detail }) => {
-            tracing::error!(detail, "an event of a batch could not be stored");
-            let said = "could not be stored; the log of the node says why";
-            ItemResult::unstored(id, ItemStatus::InternalError, said)
-        }
-        None => ItemResult::unstored(id, ItemStatus::Retry, "was not tried"),
-    }
-}
-
-async fn wake(state: &ApiState) {
-    state.inner.node.wake();
-    state.inner.wakes.tell(state.store()).await;
-}
-
-fn read(state: &ApiState, fields: &mut Fields<'_>) -> Result<NewEvent, Problem> {
+fn read(state: &ApiState, mut fields: Fields<'_>) -> Result<NewEvent, Problem> {
     let event = NewEvent {
         external_id: fields.text("id"),
         kind: fields.required("type"),
@@ -207,11 +205,6 @@ fn read(state: &ApiState, fields: &mut Fields<'_>) -> Result<NewEvent, Problem> 
     if let Some(bytes) = event.data.as_ref().map(Bytes::len).filter(|bytes| *bytes > data_bytes_max) {
         return Err(Problem::too_large(format!("data has {bytes} bytes; at most {data_bytes_max} are taken")));
     }
-    let mut errors = fields.take_errors();
-    for error in event.validate_within(data_bytes_max).err().into_iter().flatten() {
-        if !errors.iter().any(|known| known.field == error.field) {
-            errors.push(error);
-        }
-    }
-    if errors.is_empty() { Ok(event) } else { Err(Problem::fields(errors)) }
+    fields.checked(event.validate())?;
+    Ok(event)
 }

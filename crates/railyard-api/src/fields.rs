@@ -29,13 +29,7 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// 400 that names line and column if the body is not one JSON object in UTF-8.
     pub(crate) fn parse(body: &'a [u8]) -> Result<Self, Problem> {
-        let text = std::str::from_utf8(body)
-            .map_err(|error| Problem::invalid(format!("the body is not UTF-8 at byte {}", error.valid_up_to())))?;
-        let object: Object<'_> = serde_json::from_str(text).map_err(|error| {
-            let said = error.to_string();
-            let what = said.split(" at line ").next().unwrap_or_default();
-            Problem::invalid(format!("line {}, column {}: {what}", error.line(), error.column()))
-        })?;
+        let object: Object<'_> = serde_json::from_str(text(body)?).map_err(|error| malformed(&error))?;
         let mut fields = Self { found: BTreeMap::new(), errors: Vec::new() };
         for (name, value) in object.0 {
             if fields.found.insert(name.clone(), value).is_some() {
@@ -59,11 +53,9 @@ impl<'a> Fields<'a> {
         match serde_json::from_str(text) {
             Ok(value) => Some(value),
             Err(error) => {
-                let said = error.to_string();
                 // A string that is one, and holds what no string may: a lone surrogate, a control character.
-                let reason = said.split(" at line ").next().unwrap_or_default();
                 let detail = match text.starts_with('"') && error.is_syntax() {
-                    true => format!("is not {what}: {reason}"),
+                    true => format!("is not {what}: {}", said(&error)),
                     false => format!("is not {what}"),
                 };
                 self.error(field, detail);
@@ -170,25 +162,15 @@ impl<'a> Fields<'a> {
         self.found.remove(field);
     }
 
-    /// Everything that is wrong, what nobody knows included.
-    pub(crate) fn into_errors(mut self) -> Vec<FieldError> {
-        self.take_errors()
-    }
-
-    /// The same where the fields are still borrowed from: the end of the reading.
-    pub(crate) fn take_errors(&mut self) -> Vec<FieldError> {
-        for name in std::mem::take(&mut self.found).into_keys() {
-            self.error(&shown(&name), "is not a known field");
-        }
-        std::mem::take(&mut self.errors)
-    }
-
     /// The end of the reading, and what else was found wrong. A field that could not be read is not wrong twice.
     ///
     /// # Errors
     /// 400 with everything that is wrong.
-    pub(crate) fn checked(self, found: Result<(), Vec<FieldError>>) -> Result<(), Problem> {
-        let mut errors = self.into_errors();
+    pub(crate) fn checked(mut self, found: Result<(), Vec<FieldError>>) -> Result<(), Problem> {
+        for name in std::mem::take(&mut self.found).into_keys() {
+            self.error(&shown(&name), "is not a known field");
+        }
+        let mut errors = self.errors;
         for error in found.err().into_iter().flatten() {
             if !errors.iter().any(|known| known.field == error.field) {
                 errors.push(error);
@@ -202,9 +184,28 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// 400 with everything that is wrong.
     pub(crate) fn finish(self) -> Result<(), Problem> {
-        let errors = self.into_errors();
-        if errors.is_empty() { Ok(()) } else { Err(Problem::fields(errors)) }
+        self.checked(Ok(()))
     }
+}
+
+/// A body's text.
+///
+/// # Errors
+/// 400 if it is not UTF-8.
+pub(crate) fn text(body: &[u8]) -> Result<&str, Problem> {
+    std::str::from_utf8(body)
+        .map_err(|error| Problem::invalid(format!("the body is not UTF-8 at byte {}", error.valid_up_to())))
+}
+
+/// 400 for what is not JSON, or not of the right form, with its place.
+pub(crate) fn malformed(error: &serde_json::Error) -> Problem {
+    Problem::invalid(format!("line {}, column {}: {}", error.line(), error.column(), said(error)))
+}
+
+/// What the parser says, without the place.
+pub(crate) fn said(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    said.split(" at line ").next().unwrap_or_default().to_owned()
 }
 
 /// A name from outside, short enough to be repeated.
@@ -340,7 +341,8 @@ mod tests {
         fields.text("e");
         fields.time("f");
         fields.required("g");
-        let named: Vec<String> = fields.into_errors().into_iter().map(|error| error.field).collect();
+        let named: Vec<String> =
+            fields.finish().unwrap_err().into_errors().into_iter().map(|error| error.field).collect();
         assert_eq!(named, ["e", "a", "b", "c", "d", "f", "g", "zz"]);
     }
 

@@ -7,21 +7,23 @@ use axum::Json;
 use axum::extract::State;
 use railyard_core::ParticipantId;
 use railyard_store::holds::{self, View};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use utoipa::openapi::Object;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::auth::{Caller, Read};
+use crate::openapi::shape::word;
 use crate::problem::Problem;
-use crate::query::{Asked, Named, Size};
+use crate::query::{Ask, Asked, Named, Pairs, cut, size, value};
 use crate::state::ApiState;
 
-pub(crate) use decide::{MaybeReasonBody, ReasonBody, reason, reason_alone, reason_if_any};
+pub(crate) use decide::{MaybeReasonBody, Paused, ReasonBody, reason, reason_alone, reason_if_any};
 use view::GroupView;
 
 /// Groups of a page that names no size.
-const SIZE_DEFAULT: i64 = 20;
+const SIZE_DEFAULT: u32 = 20;
 
 pub(crate) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
@@ -46,29 +48,31 @@ struct ListView {
     next_cursor: Option<ParticipantId>,
 }
 
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
+#[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 struct ListQuery {
-    /// Which groups, in which order.
-    #[serde(default)]
-    #[param(inline)]
-    view: ViewName,
-    #[param(schema_with = Size::schema)]
-    size: Option<Size>,
-    /// `nextCursor` of the page before.
-    #[param(min_length = 1, pattern = r"^[^\u0000]*$")]
-    cursor: Option<String>,
+    /// Which groups, in which order; the held ones if it is not said.
+    #[param(schema_with = views, required = false)]
+    view: View,
+    #[param(schema_with = size, required = false)]
+    size: u32,
+    /// `nextCursor` of the page before; empty like none begins.
+    #[param(rename = "cursor", schema_with = value, required = false)]
+    after: Option<ParticipantId>,
 }
 
-#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum ViewName {
-    #[default]
-    Held,
-    All,
-    Deepest,
-    Oldest,
+fn views() -> Object {
+    word(&View::ALL, View::as_str)
+}
+
+impl Ask for ListQuery {
+    fn read(pairs: &mut Pairs) -> Self {
+        Self {
+            view: pairs.word("view", &View::ALL, View::as_str).unwrap_or(View::Held),
+            size: pairs.size(SIZE_DEFAULT, holds::LIST_MAX),
+            after: pairs.cursor().map(ParticipantId::new),
+        }
+    }
 }
 
 /// Groups: the held ones, all, the deepest, those that wait longest.
@@ -79,20 +83,10 @@ async fn list(
     State(state): State<ApiState>,
     Asked(asked): Asked<ListQuery>,
 ) -> Result<Json<ListView>, Problem> {
-    let (view, pages) = match asked.view {
-        ViewName::Held => (View::Held, true),
-        ViewName::All => (View::All, true),
-        ViewName::Deepest => (View::Deepest, false),
-        ViewName::Oldest => (View::Oldest, false),
-    };
-    let size = Size::of(asked.size, SIZE_DEFAULT, holds::LIST_MAX);
-    if asked.cursor.as_ref().is_some_and(|name| name.is_empty() || name.contains('\0')) {
-        return Err(Problem::field("cursor", "is empty or has a NUL character"));
-    }
-    let after = asked.cursor.map(ParticipantId::new);
-    let rows = holds::list(state.store(), view, after.as_ref(), size).await?;
-    let full = i64::try_from(rows.len()).is_ok_and(|count| count == size);
-    let next_cursor = if pages && full { rows.last().map(|row| row.group.clone()) } else { None };
+    let ListQuery { view, size, after } = asked;
+    let mut rows = holds::list(state.store(), view, after.as_ref(), i64::from(size) + 1).await?;
+    let more = cut(&mut rows, size) && view.has_pages();
+    let next_cursor = rows.last().filter(|_| more).map(|row| row.group.clone());
     Ok(Json(ListView { items: rows.into_iter().map(GroupView::from).collect(), next_cursor }))
 }
 

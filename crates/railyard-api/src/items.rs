@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use railyard_core::OutboxId;
 use railyard_core::job::FieldError;
 use railyard_core::limits::BATCH_ITEMS_MAX;
+use railyard_store::jobs::{Placed, Taken};
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -13,8 +14,8 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{AdditionalProperties, Type};
 use utoipa::openapi::{ArrayBuilder, ObjectBuilder, OneOfBuilder, RefOr, Schema};
 
-use crate::fields::Fields;
-use crate::problem::Problem;
+use crate::fields::{self, Fields};
+use crate::problem::{FieldDocument, Problem, api_name};
 
 /// What became of one item, in the words of an outbox processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -45,42 +46,55 @@ pub(crate) struct ItemResult {
     pub(crate) error: Option<String>,
     /// Each field that is wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) errors: Vec<ItemError>,
+    #[schema(inline)]
+    pub(crate) errors: Vec<FieldDocument>,
     /// What it was stored as, now or before.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Uuid>)]
     pub(crate) stored_id: Option<OutboxId>,
 }
 
-/// One wrong field.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ItemError {
-    pub(crate) field: String,
-    pub(crate) detail: String,
-}
-
 impl ItemResult {
-    pub(crate) fn stored(id: Option<String>, stored_id: OutboxId, status: ItemStatus) -> Self {
+    fn stored(id: Option<String>, stored_id: OutboxId, status: ItemStatus) -> Self {
         let id = id.or_else(|| Some(stored_id.to_string()));
         Self { id, status, error: None, errors: Vec::new(), stored_id: Some(stored_id) }
     }
 
-    pub(crate) fn unstored(id: Option<String>, status: ItemStatus, error: impl Into<String>) -> Self {
+    fn unstored(id: Option<String>, status: ItemStatus, error: impl Into<String>) -> Self {
         Self { id, status, error: Some(error.into()), errors: Vec::new(), stored_id: None }
     }
 
     /// A refusal that names its fields.
-    pub(crate) fn refused(id: Option<String>, errors: Vec<FieldError>) -> Self {
+    fn refused(id: Option<String>, errors: Vec<FieldError>) -> Self {
         let said: Vec<String> = errors.iter().map(|one| format!("{}: {}", one.field, one.detail)).collect();
-        let errors = errors.into_iter().map(|one| ItemError { field: one.field, detail: one.detail }).collect();
+        let errors = errors.into_iter().map(FieldDocument::from).collect();
         Self { errors, ..Self::unstored(id, ItemStatus::BadRequest, said.join("; ")) }
     }
 
     /// A key that stands for other content.
-    pub(crate) fn reused(id: Option<String>, field: &str, first: OutboxId) -> Self {
+    fn reused(id: Option<String>, field: &str, first: OutboxId) -> Self {
         let detail = format!("was used before for other content, by {first}");
         let errors = vec![FieldError { field: field.to_owned(), detail }];
         Self { stored_id: Some(first), ..Self::refused(id, errors) }
+    }
+
+    /// What became of an item that was good; `key_field` is where its key was given.
+    pub(crate) fn of_placed(id: Option<String>, key_field: &str, placed: Placed) -> Self {
+        match placed {
+            Placed::Taken(made) => match made.taken {
+                Taken::Created => Self::stored(id, made.outbox_id, ItemStatus::Success),
+                Taken::Repeated => Self::stored(id, made.outbox_id, ItemStatus::Skipped),
+                Taken::Conflict => Self::reused(id, key_field, made.outbox_id),
+            },
+            Placed::Refused { field, detail } => {
+                Self::refused(id, vec![FieldError { field: api_name(&field), detail }])
+            }
+            Placed::Later { detail } => Self::unstored(id, ItemStatus::Retry, detail),
+            Placed::Failed { detail } => {
+                tracing::error!(detail, "an item of a batch could not be stored");
+                Self::unstored(id, ItemStatus::InternalError, "could not be stored; the log of the node says why")
+            }
+        }
     }
 
     /// What was found wrong while an item was read.
@@ -118,9 +132,7 @@ pub(crate) fn batch_of(item: &RefOr<Schema>, noun: &str) -> RefOr<Schema> {
 /// 400 if the body has none of the three forms, 413 if it has more than [`BATCH_ITEMS_MAX`] items.
 pub(crate) fn read<'a>(body: &'a [u8], noun: &str) -> Result<Vec<&'a RawValue>, Problem> {
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-        let text = std::str::from_utf8(body)
-            .map_err(|error| Problem::invalid(format!("the body is not UTF-8 at byte {}", error.valid_up_to())))?;
-        return list(text, "");
+        return list(fields::text(body)?, "");
     }
     let mut fields = Fields::parse(body)?;
     let given = [fields.raw("items").map(|found| ("items", found)), fields.raw(noun).map(|found| (noun, found))];
@@ -143,14 +155,10 @@ pub(crate) fn read<'a>(body: &'a [u8], noun: &str) -> Result<Vec<&'a RawValue>, 
 fn list<'a>(text: &'a str, field: &str) -> Result<Vec<&'a RawValue>, Problem> {
     match serde_json::from_str::<Bounded<'a>>(text) {
         Ok(Bounded(items)) if items.len() <= BATCH_ITEMS_MAX => Ok(items),
-        Err(error) if !error.to_string().contains(TOO_MANY) => {
-            let said = error.to_string();
-            let what = said.split(" at line ").next().unwrap_or_default();
-            match field {
-                "" => Err(Problem::invalid(format!("line {}, column {}: {what}", error.line(), error.column()))),
-                field => Err(Problem::field(field, format!("is not a list: {what}"))),
-            }
-        }
+        Err(error) if !error.to_string().contains(TOO_MANY) => match field {
+            "" => Err(fields::malformed(&error)),
+            field => Err(Problem::field(field, format!("is not a list: {}", fields::said(&error)))),
+        },
         Ok(_) | Err(_) => Err(Problem::too_large(format!("at most {BATCH_ITEMS_MAX} items are taken at once"))),
     }
 }

@@ -1,8 +1,9 @@
 //! `/api/dispatch/jobs`: S3's body in, S3's job out.
 
 mod batch;
+mod cancel;
 pub(crate) mod cursor;
-mod decide;
+mod filter;
 mod process;
 mod replay;
 mod request;
@@ -15,52 +16,48 @@ use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use railyard_core::OutboxId;
-use railyard_core::job::NewJob;
-use railyard_store::jobs::{self, Created};
-use railyard_store::{Store, StoreError};
-use serde::Deserialize;
+use railyard_store::Store;
+use railyard_store::jobs::{self, Created, JobRow, Taken};
 use utoipa::IntoParams;
-use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::auth::{Caller, Produce, ReadJobs};
 use crate::body::JsonBody;
 use crate::fields::Fields;
+use crate::metrics::Posted;
 use crate::openapi::Conflict;
 use crate::openapi::alias::alias;
 use crate::problem::Problem;
-use crate::query::{Asked, Cursor, Named};
+use crate::query::{Ask, Asked, Named, Pairs, number};
 use crate::state::ApiState;
 
 pub(crate) use process::{WAITING_MAX, routes as process_routes};
 pub(crate) use replay::{ReplayBody, ReplayView, many as replay_many};
-use request::JobBody;
 pub(crate) use request::{GROUP_FORM, HEADER_NAME_FORM, HEADER_VALUE_FORM, PROTOCOL};
-use view::{AttemptView, JobRef, JobView};
+use request::{JobBody, Request};
+pub(crate) use view::JobView;
+use view::{AttemptView, FirstJob, JobRef};
 
 const ROOT: &str = "/api/dispatch/jobs";
 const ALIAS: &str = "/api/dispatch-jobs";
 
-/// Deadlocks and serialization failures did nothing: the same call again, so many times.
-const REPEATS_MAX: u32 = 3;
-
 pub(crate) fn routes() -> OpenApiRouter<ApiState> {
-    OpenApiRouter::new()
-        .routes(routes!(create, search::search))
-        .routes(routes!(batch::create_batch))
-        .routes(routes!(read))
-        .routes(routes!(attempts))
-        .routes(routes!(decide::cancel))
-        .routes(routes!(replay::one))
-        .routes(routes!(replay::many))
-        .routes(alias(routes!(create, search::search), ROOT, ALIAS))
-        .routes(alias(routes!(batch::create_batch), ROOT, ALIAS))
-        .routes(alias(routes!(read), ROOT, ALIAS))
-        .routes(alias(routes!(attempts), ROOT, ALIAS))
-        .routes(alias(routes!(decide::cancel), ROOT, ALIAS))
-        .routes(alias(routes!(replay::one), ROOT, ALIAS))
-        .routes(alias(routes!(replay::many), ROOT, ALIAS))
+    let under_alias = all().map(|routes| alias(routes, ROOT, ALIAS));
+    all().into_iter().chain(under_alias).fold(OpenApiRouter::new(), OpenApiRouter::routes)
+}
+
+fn all() -> [UtoipaMethodRouter<ApiState>; 7] {
+    [
+        routes!(create, search::search),
+        routes!(batch::create_batch),
+        routes!(read),
+        routes!(attempts),
+        routes!(cancel::cancel),
+        routes!(replay::one),
+        routes!(replay::many),
+    ]
 }
 
 /// Create a job.
@@ -69,7 +66,7 @@ pub(crate) fn routes() -> OpenApiRouter<ApiState> {
     responses(
         (status = 201, description = "It is committed", body = JobView, headers(("Location" = String))),
         (status = 200, description = "Its idempotency key stood for the same content before: the first job; its id \
-            alone once that job is gone", body = JobRef),
+            alone once that job is gone", body = FirstJob),
         Conflict))]
 async fn create(
     _: Caller<Produce>,
@@ -77,42 +74,36 @@ async fn create(
     headers: HeaderMap,
     body: JsonBody,
 ) -> Result<Response, Problem> {
-    let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok());
-    let job = request::read(&state, &mut Fields::parse(&body.bytes)?, traceparent).await?;
-    drop(body);
-    let made = enqueue(state.store(), &job).await?;
-    if made.conflict {
-        state.inner.metrics.job("conflict");
-        return Err(Problem::key_reused(Some(made.outbox_id)));
-    }
-    if !made.created {
-        state.inner.metrics.job("repeated");
+    let made = make(&state, &headers, body).await;
+    state.inner.metrics.job(match &made {
+        Ok((_, made)) => made.taken.into(),
+        Err(problem) => Posted::of_problem(problem),
+    });
+    let (Request { job, key_field }, made) = made?;
+    let id = made.outbox_id;
+    match made.taken {
+        Taken::Conflict => Err(Problem::key_reused(key_field, Some(id))),
         // Keys are kept longer than jobs: of a job whose day was dropped, the id is all that is left.
-        let view = match jobs::get(state.store(), made.outbox_id).await? {
-            Some(first) => Json(JobView::of(&first)).into_response(),
-            None => Json(JobRef::new(made.outbox_id)).into_response(),
-        };
-        return Ok((StatusCode::OK, view).into_response());
-    }
-    state.inner.metrics.job("created");
-    if job.scheduled_for.is_none_or(|at| at <= made.created_at) {
-        state.inner.node.wake();
-        state.inner.wakes.tell(state.store()).await;
-    }
-    let location = format!("{ROOT}/{}", made.outbox_id);
-    Ok((StatusCode::CREATED, [(LOCATION, location)], Json(JobView::fresh(&job, &made))).into_response())
-}
-
-async fn enqueue(store: &Store, job: &NewJob) -> Result<Created, Problem> {
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        match jobs::create(store, std::slice::from_ref(job)).await {
-            Ok(made) => return made.first().copied().ok_or_else(Problem::internal),
-            Err(StoreError::Repeat { .. }) if tries < REPEATS_MAX => {}
-            Err(error) => return Err(error.into()),
+        Taken::Repeated => Ok(match jobs::glance(state.store(), id).await? {
+            Some(first) => Json(FirstJob::Whole(Box::new(JobView::of(&first)))).into_response(),
+            None => Json(FirstJob::Id(JobRef { id })).into_response(),
+        }),
+        Taken::Created => {
+            if job.scheduled_for.is_none_or(|at| at <= made.created_at) {
+                state.committed().await;
+            }
+            let location = [(LOCATION, format!("{ROOT}/{id}"))];
+            Ok((StatusCode::CREATED, location, Json(JobView::fresh(&job, &made))).into_response())
         }
     }
+}
+
+/// The body's share of the memory stands for the job as well, until it is stored.
+async fn make(state: &ApiState, headers: &HeaderMap, body: JsonBody) -> Result<(Request, Created), Problem> {
+    let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok());
+    let request = request::read(state, Fields::parse(&body.bytes)?, traceparent).await?;
+    let made = jobs::create(state.store(), std::slice::from_ref(&request.job)).await?;
+    Ok((request, made.first().copied().ok_or_else(Problem::internal)?))
 }
 
 /// A job as it stands, with its payload.
@@ -120,17 +111,23 @@ async fn enqueue(store: &Store, job: &NewJob) -> Result<Created, Problem> {
     params(("id" = Uuid, Path, description = "Its id")),
     responses((status = 200, description = "It", body = JobView)))]
 async fn read(_: Caller<ReadJobs>, State(state): State<ApiState>, Named(id): Named) -> Result<Json<JobView>, Problem> {
-    let row = found(state.store(), job_id(&id)?).await?;
+    let id = job_id(&id)?;
+    let row = jobs::get(state.store(), id).await?.ok_or_else(|| no_such_job(id))?;
     Ok(Json(JobView::of(&row).with_payload(&row)))
 }
 
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
+#[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 struct After {
     /// Attempts numbered above this.
-    #[param(schema_with = Cursor::schema)]
-    after: Option<Cursor>,
+    #[param(schema_with = number, required = false)]
+    after: u32,
+}
+
+impl Ask for After {
+    fn read(pairs: &mut Pairs) -> Self {
+        Self { after: pairs.whole("after").unwrap_or(0) }
+    }
 }
 
 /// A job's attempts, in order.
@@ -144,7 +141,6 @@ async fn attempts(
     Asked(After { after }): Asked<After>,
 ) -> Result<Json<Vec<AttemptView>>, Problem> {
     let id = job_id(&id)?;
-    let after = after.map_or(0, |after| u32::try_from(after.0).unwrap_or(u32::MAX));
     let rows = jobs::attempts(state.store(), id, after).await?;
     if rows.is_empty() {
         found(state.store(), id).await?;
@@ -152,8 +148,13 @@ async fn attempts(
     Ok(Json(rows.iter().map(AttemptView::of).collect()))
 }
 
-async fn found(store: &Store, id: OutboxId) -> Result<jobs::JobRow, Problem> {
-    jobs::get(store, id).await?.ok_or_else(|| Problem::not_found(format!("no job has the id {id}")))
+/// A job without its payload.
+async fn found(store: &Store, id: OutboxId) -> Result<JobRow, Problem> {
+    jobs::glance(store, id).await?.ok_or_else(|| no_such_job(id))
+}
+
+fn no_such_job(id: OutboxId) -> Problem {
+    Problem::not_found(format!("no job has the id {id}"))
 }
 
 /// What is not an id is the id of nothing.

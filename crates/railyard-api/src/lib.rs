@@ -15,7 +15,6 @@ pub mod serve;
 
 mod audit;
 mod body;
-mod catalog;
 mod credentials;
 mod dlq;
 mod docs;
@@ -29,6 +28,7 @@ mod limits;
 mod openapi;
 mod problem;
 mod query;
+mod rail_cache;
 mod rails;
 mod state;
 mod wake;

@@ -1,22 +1,20 @@
 //! Places and deadlines for requests.
 
-use std::sync::Arc;
-
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::problem::Problem;
-use crate::state::{ApiState, Inner};
+use crate::state::ApiState;
 
 /// Lets a request in if there is a place for it, and ends it at its deadline. A handler that is dropped in the middle
 /// closes its connection to the database, which rolls back.
-pub(crate) async fn admit(State(state): State<Arc<Inner>>, request: Request, next: Next) -> Response {
-    let Ok(_place) = state.places.clone().try_acquire_owned() else {
+pub(crate) async fn admit(State(state): State<ApiState>, request: Request, next: Next) -> Response {
+    let Ok(_place) = state.inner.places.clone().try_acquire_owned() else {
         return Problem::unavailable("the node is busy with other requests").into_response();
     };
-    match tokio::time::timeout(state.options.request_timeout, next.run(request)).await {
+    match tokio::time::timeout(state.inner.options.request_timeout, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Problem::unavailable("the request took too long").into_response(),
     }

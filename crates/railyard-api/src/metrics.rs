@@ -15,6 +15,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry, TextEncoder};
 use railyard_store::gauges;
+use railyard_store::jobs::{Placed, Taken};
 use tokio::sync::Mutex;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -36,11 +37,73 @@ pub(crate) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(scrape)).routes(alias(routes!(scrape), "/metrics", "/q/metrics"))
 }
 
+/// What became of a job or an event that was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Posted {
+    /// It was stored.
+    Created,
+    /// Its key was known, with the same content.
+    Repeated,
+    /// Its key was known, with other content.
+    Conflict,
+    /// It was refused.
+    Refused,
+    /// It was not stored, and may be with the next call.
+    Later,
+    /// We failed at it.
+    Failed,
+}
+
+impl Posted {
+    const ALL: [Self; 6] = [Self::Created, Self::Repeated, Self::Conflict, Self::Refused, Self::Later, Self::Failed];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Repeated => "repeated",
+            Self::Conflict => "conflict",
+            Self::Refused => "refused",
+            Self::Later => "later",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// What an answer tells that names no more.
+    pub(crate) fn of_problem(problem: &Problem) -> Self {
+        match problem.status() {
+            StatusCode::SERVICE_UNAVAILABLE => Self::Later,
+            status if status.is_client_error() => Self::Refused,
+            _ => Self::Failed,
+        }
+    }
+
+    /// What became of one of many.
+    pub(crate) fn of_placed(placed: &Placed) -> Self {
+        match placed {
+            Placed::Taken(made) => made.taken.into(),
+            Placed::Refused { .. } => Self::Refused,
+            Placed::Later { .. } => Self::Later,
+            Placed::Failed { .. } => Self::Failed,
+        }
+    }
+}
+
+impl From<Taken> for Posted {
+    fn from(taken: Taken) -> Self {
+        match taken {
+            Taken::Created => Self::Created,
+            Taken::Repeated => Self::Repeated,
+            Taken::Conflict => Self::Conflict,
+        }
+    }
+}
+
 /// The API's own metrics and the database's figures.
 pub struct ApiMetrics {
     registry: Registry,
     requests: IntCounterVec,
     jobs: IntCounterVec,
+    events: IntCounterVec,
     auth_failures: IntCounter,
     figures: Mutex<(Figures, Option<Instant>)>,
 }
@@ -56,23 +119,33 @@ impl ApiMetrics {
             Opts::new("railyard_api_jobs_total", "jobs that were posted, by what became of them"),
             &["result"],
         )?;
+        let events = IntCounterVec::new(
+            Opts::new("railyard_api_events_total", "events that were posted, by what became of them"),
+            &["result"],
+        )?;
         let auth_failures = IntCounter::new("railyard_api_auth_failures_total", "requests without a known token")?;
         registry.register(Box::new(requests.clone()))?;
         registry.register(Box::new(jobs.clone()))?;
+        registry.register(Box::new(events.clone()))?;
         registry.register(Box::new(auth_failures.clone()))?;
-        for result in ["created", "repeated", "conflict", "refused", "later", "failed"] {
-            jobs.with_label_values(&[result]);
+        for posted in Posted::ALL {
+            jobs.with_label_values(&[posted.as_str()]);
+            events.with_label_values(&[posted.as_str()]);
         }
         let figures = Mutex::new((Figures::register(&registry)?, None));
-        Ok(Self { registry, requests, jobs, auth_failures, figures })
+        Ok(Self { registry, requests, jobs, events, auth_failures, figures })
     }
 
     pub(crate) fn answered(&self, method: &str, route: &str, status: StatusCode) {
         self.requests.with_label_values(&[method, route, status.as_str()]).inc();
     }
 
-    pub(crate) fn job(&self, result: &str) {
-        self.jobs.with_label_values(&[result]).inc();
+    pub(crate) fn job(&self, posted: Posted) {
+        self.jobs.with_label_values(&[posted.as_str()]).inc();
+    }
+
+    pub(crate) fn event(&self, posted: Posted) {
+        self.events.with_label_values(&[posted.as_str()]).inc();
     }
 
     pub(crate) fn auth_failed(&self) {

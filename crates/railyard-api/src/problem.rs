@@ -25,7 +25,7 @@ pub struct Problem {
     detail: String,
     errors: Vec<FieldError>,
     retry_after_s: Option<u32>,
-    first_job: Option<OutboxId>,
+    first: Option<OutboxId>,
 }
 
 /// An error (RFC 9457).
@@ -42,23 +42,30 @@ pub(crate) struct Document<'a> {
     /// Every field that is wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(inline)]
-    errors: Vec<FieldDocument<'a>>,
-    /// The job that the idempotency key stands for.
+    errors: Vec<FieldDocument>,
+    /// The job or the event that the key stands for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<uuid::Uuid>)]
-    first_job_id: Option<OutboxId>,
+    first_id: Option<OutboxId>,
 }
 
-#[derive(Serialize, ToSchema)]
-struct FieldDocument<'a> {
-    field: &'a str,
-    detail: &'a str,
+/// One wrong field.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FieldDocument {
+    field: String,
+    detail: String,
+}
+
+impl From<FieldError> for FieldDocument {
+    fn from(error: FieldError) -> Self {
+        Self { field: error.field, detail: error.detail }
+    }
 }
 
 impl Problem {
     fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self { status, kind, title, detail, errors: Vec::new(), retry_after_s: None, first_job: None }
+        Self { status, kind, title, detail, errors: Vec::new(), retry_after_s: None, first: None }
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -122,12 +129,12 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "conflict", "Conflict", detail)
     }
 
-    /// 409 for an idempotency key that stands for other content.
-    pub(crate) fn key_reused(first_job: Option<OutboxId>) -> Self {
-        let detail = "idempotencyKey was used before for other content; a repeat must carry the same content";
+    /// 409 for a key that stands for other content; `field` is where it was given.
+    pub(crate) fn key_reused(field: &str, first: Option<OutboxId>) -> Self {
+        let detail = format!("{field} was used before for other content; a repeat must carry the same content");
         let kind = "idempotency-key-reused";
         let found = Self::new(StatusCode::CONFLICT, kind, "Idempotency key reused", detail);
-        Self { first_job, ..found }
+        Self { first, ..found }
     }
 
     /// 413.
@@ -169,7 +176,7 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Invalid { field, detail, .. } => Self::field(&api_name(&field), detail),
-            StoreError::KeyReused { first } => Self::key_reused(first),
+            StoreError::KeyReused { first } => Self::key_reused("idempotencyKey", first),
             error @ (StoreError::Busy { .. } | StoreError::Repeat { .. }) => Self::later(&error),
             error @ StoreError::TooSlow { .. } => {
                 let mut problem = Self::later(&error);
@@ -229,14 +236,14 @@ pub(crate) fn api_name(column: &str) -> String {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let errors = self.errors.iter().map(|e| FieldDocument { field: &e.field, detail: &e.detail }).collect();
+        let errors = self.errors.into_iter().map(FieldDocument::from).collect();
         let document = Document {
             r#type: format!("urn:railyard:problem:{}", self.kind),
             title: self.title,
             status: self.status.as_u16(),
             detail: &self.detail,
             errors,
-            first_job_id: self.first_job,
+            first_id: self.first,
         };
         let mut response = (self.status, Json(document)).into_response();
         let headers = response.headers_mut();

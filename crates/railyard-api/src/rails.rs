@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 
 use crate::auth::{Caller, Decide, Read};
 use crate::body::JsonBody;
-use crate::groups::{ReasonBody, reason_alone};
+use crate::groups::{Paused, ReasonBody, reason_alone};
 use crate::openapi::{Conflict, words};
 use crate::problem::Problem;
 use crate::query::Named;
@@ -80,13 +80,6 @@ struct ListView {
 async fn list(_: Caller<Read>, State(state): State<ApiState>) -> Result<Json<ListView>, Problem> {
     let rows = rails::list(state.store()).await?;
     Ok(Json(ListView { items: rows.into_iter().map(RailView::from).collect() }))
-}
-
-/// Whether it is stopped now.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Switched)]
-struct Paused {
-    paused: bool,
 }
 
 /// Stop a rail on all nodes: nothing of it begins until it is resumed.

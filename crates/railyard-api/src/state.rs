@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::FromRef;
 use prometheus::Registry;
 use railyard_core::limits::PAYLOAD_BYTES_DEFAULT;
 use railyard_store::Store;
@@ -11,10 +10,10 @@ use railyard_store::crypt::MasterKeys;
 use tokio::sync::Semaphore;
 
 use crate::auth::Auth;
-use crate::catalog::Catalog;
 use crate::health::Pings;
 use crate::jobs::WAITING_MAX;
 use crate::metrics::ApiMetrics;
+use crate::rail_cache::RailCache;
 use crate::wake::Wakes;
 
 /// Requests at once; the next one gets 503 at once instead of a place in a queue that nobody sees.
@@ -94,7 +93,7 @@ pub(crate) struct Inner {
     pub(crate) auth: Auth,
     pub(crate) options: ApiOptions,
     pub(crate) metrics: ApiMetrics,
-    pub(crate) catalog: Catalog,
+    pub(crate) rails: RailCache,
     pub(crate) wakes: Wakes,
     pub(crate) places: Arc<Semaphore>,
     pub(crate) bodies: Arc<Semaphore>,
@@ -123,7 +122,7 @@ impl ApiState {
             node,
             auth,
             metrics,
-            catalog: Catalog::default(),
+            rails: RailCache::default(),
             wakes: Wakes::default(),
             places: Arc::new(Semaphore::new(options.requests_max)),
             bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX)),
@@ -138,10 +137,10 @@ impl ApiState {
     pub(crate) fn store(&self) -> &Store {
         &self.inner.store
     }
-}
 
-impl FromRef<ApiState> for Arc<Inner> {
-    fn from_ref(state: &ApiState) -> Self {
-        Arc::clone(&state.inner)
+    /// Work was committed that is due: the node in this process looks at once, the others hear of it.
+    pub(crate) async fn committed(&self) {
+        self.inner.node.wake();
+        self.inner.wakes.tell(&self.inner.store).await;
     }
 }

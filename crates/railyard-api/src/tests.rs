@@ -10,5 +10,6 @@ mod jobs;
 mod kit;
 mod observe;
 mod openapi;
+mod replay;
 mod search;
 mod server;

@@ -53,27 +53,56 @@ impl AttemptState {
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
+}
 
-    /// The message's last attempt: at most one of these per message, counting no late results.
-    #[must_use]
-    pub fn is_terminal(self) -> bool {
-        match self {
-            Self::Dispatched | Self::Failed => true,
-            Self::Dispatching | Self::Retryable | Self::ZombieRequeue | Self::Deferred | Self::NotStarted => false,
-        }
-    }
+/// What S3's API calls them. The view `dispatch_attempt` decides which it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AttemptStatus {
+    /// Out at this moment.
+    InProgress,
+    /// The receiver took it.
+    Success,
+    /// It failed.
+    Failure,
+    /// It failed since its deadline passed.
+    Timeout,
+    /// Nobody knows.
+    Unknown,
+    /// The receiver asked for it later.
+    Deferred,
+    /// It was never sent.
+    NotStarted,
+}
 
-    /// S3's word for it; a failure whose deadline passed is a TIMEOUT.
+impl AttemptStatus {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::InProgress,
+        Self::Success,
+        Self::Failure,
+        Self::Timeout,
+        Self::Unknown,
+        Self::Deferred,
+        Self::NotStarted,
+    ];
+
+    /// As the view and the API say it.
     #[must_use]
-    pub fn api_status(self, timed_out: bool) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            Self::Dispatching => "IN_PROGRESS",
-            Self::Dispatched => "SUCCESS",
-            Self::Retryable | Self::Failed if timed_out => "TIMEOUT",
-            Self::Retryable | Self::Failed => "FAILURE",
-            Self::ZombieRequeue => "UNKNOWN",
+            Self::InProgress => "IN_PROGRESS",
+            Self::Success => "SUCCESS",
+            Self::Failure => "FAILURE",
+            Self::Timeout => "TIMEOUT",
+            Self::Unknown => "UNKNOWN",
             Self::Deferred => "DEFERRED",
             Self::NotStarted => "NOT_STARTED",
         }
+    }
+
+    /// Reads what `as_str` wrote.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 }

@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::backoff::RetryStrategy;
-use crate::headers::{self, HeaderError};
+use crate::headers::HeaderError;
 use crate::ids::CredentialsId;
-use crate::job::{FieldError, Found, endpoint_of};
-use crate::limits::{
-    ATTEMPTS_MAX, ATTEMPTS_MIN, KEY_CHARS_MAX, METADATA_KEY_BYTES_MAX, METADATA_MAX, METADATA_VALUE_BYTES_MAX,
-    NAME_BYTES_MAX, TIMEOUT_S_DEFAULT, TIMEOUT_S_MAX, TIMEOUT_S_MIN,
-};
+use crate::job::{FieldError, Found};
+use crate::limits::{KEY_CHARS_MAX, METADATA_MAX, NAME_BYTES_MAX, TIMEOUT_S_DEFAULT};
 use crate::mode::Mode;
 use crate::rail::RailKind;
 
@@ -48,17 +45,11 @@ pub struct NewEvent {
 }
 
 impl NewEvent {
-    /// What makes a repeat of it the same event.
-    #[must_use]
-    pub fn key(&self) -> Option<&str> {
-        self.deduplication_id.as_deref().or(self.external_id.as_deref())
-    }
-
-    /// Checks every field.
+    /// Checks every field; how long the data may be, the configuration says.
     ///
     /// # Errors
     /// Everything that is wrong, not only the first.
-    pub fn validate_within(&self, data_bytes_max: usize) -> Result<(), Vec<FieldError>> {
+    pub fn validate(&self) -> Result<(), Vec<FieldError>> {
         let mut found = Found::default();
         found.required("type", &self.kind, NAME_BYTES_MAX);
         found.required("source", &self.source, NAME_BYTES_MAX);
@@ -76,18 +67,7 @@ impl NewEvent {
         if self.message_group.as_deref().is_some_and(|group| group.chars().any(|c| c.is_ascii_control())) {
             found.add("messageGroup", "has a control character".to_owned());
         }
-        let bytes = self.data.as_ref().map_or(0, bytes::Bytes::len);
-        if bytes > data_bytes_max {
-            found.add("data", format!("has {bytes} bytes; at most {data_bytes_max} are taken"));
-        }
-        if self.metadata.len() > EVENT_METADATA_MAX {
-            found.add("metadata", format!("has more than {EVENT_METADATA_MAX} entries"));
-        }
-        for (key, value) in &self.metadata {
-            let field = format!("metadata.{}", crate::text::clean_str(key, METADATA_KEY_BYTES_MAX));
-            found.required(&field, key, METADATA_KEY_BYTES_MAX);
-            found.text(&field, value, METADATA_VALUE_BYTES_MAX);
-        }
+        found.metadata(&self.metadata, EVENT_METADATA_MAX);
         found.end()
     }
 }
@@ -168,24 +148,13 @@ impl NewSubscription {
         if let Some(source) = &self.source {
             found.required("source", source, NAME_BYTES_MAX);
         }
-        if let Err(error) = endpoint_of(&self.target_url) {
-            found.add("targetUrl", error.to_string());
-        }
-        if self.credentials_id.is_none() {
-            found.add("credentialsId", "is missing; nothing is sent unsigned".to_owned());
-        }
-        if !(ATTEMPTS_MIN..=ATTEMPTS_MAX).contains(&self.max_attempts) {
-            found.add("maxRetries", format!("is not between {ATTEMPTS_MIN} and {ATTEMPTS_MAX}"));
-        }
-        if !(TIMEOUT_S_MIN..=TIMEOUT_S_MAX).contains(&self.timeout_s) {
-            found.add("timeoutSeconds", format!("is not between {TIMEOUT_S_MIN} and {TIMEOUT_S_MAX}"));
-        }
+        found.target(&self.target_url);
+        found.credentials(self.credentials_id);
+        found.budget(self.max_attempts, self.timeout_s);
         if self.headers.len() > SUBSCRIPTION_HEADERS_MAX {
             found.add("headers", format!("has more than {SUBSCRIPTION_HEADERS_MAX} entries"));
         }
-        for error in headers::check(&self.headers).err().into_iter().flatten() {
-            found.add("headers", error.to_string());
-        }
+        found.headers(&self.headers);
         for (name, _) in self.headers.iter().filter(|(name, _)| is_about_event(name)) {
             found.add("headers", HeaderError::Reserved(name.clone()).to_string());
         }
@@ -222,7 +191,7 @@ mod tests {
             metadata: BTreeMap::new(),
         };
         change(&mut event);
-        let errors = event.validate_within(10).err().unwrap_or_default();
+        let errors = event.validate().err().unwrap_or_default();
         errors.into_iter().map(|error| error.field).collect()
     }
 
@@ -234,9 +203,8 @@ mod tests {
             event.source = "a\0".to_owned();
             event.external_id = Some("x".repeat(KEY_CHARS_MAX + 1));
             event.message_group = Some("a\nb".to_owned());
-            event.data = Some(bytes::Bytes::from_static(b"[1, 2, 3, 4]"));
         });
-        assert_eq!(fields, ["type", "source", "id", "messageGroup", "data"]);
+        assert_eq!(fields, ["type", "source", "id", "messageGroup"]);
         let many = (0..49).map(|n| (n.to_string(), String::new())).collect();
         assert_eq!(refused(|event| event.metadata = many), ["metadata"]);
     }

@@ -4,7 +4,7 @@
 use crate::limits::{HEADERS_BYTES_MAX, HEADERS_MAX};
 
 /// Set by Railyard, or by the protocol, on every call; or about the payload, of which the signature covers the bytes
-/// alone. The database holds the same list (`check_headers`).
+/// alone. The database holds the same list (`headers_fault`).
 const RESERVED: &[&str] = &[
     "authorization",
     "connection",

@@ -10,8 +10,8 @@ use crate::headers;
 use crate::ids::{CredentialsId, ParticipantId};
 use crate::limits::{
     ATTEMPTS_MAX, ATTEMPTS_MIN, CONTENT_TYPE_BYTES_MAX, EXTERNAL_ID_CHARS_MAX, GROUP_CHARS_MAX, KEY_CHARS_MAX,
-    METADATA_KEY_BYTES_MAX, METADATA_MAX, METADATA_VALUE_BYTES_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_DEFAULT,
-    RAIL_NAME_BYTES_MAX, TARGET_URL_BYTES_MAX, TIMEOUT_S_DEFAULT, TIMEOUT_S_MAX, TIMEOUT_S_MIN,
+    METADATA_KEY_BYTES_MAX, METADATA_MAX, METADATA_VALUE_BYTES_MAX, NAME_BYTES_MAX, RAIL_NAME_BYTES_MAX,
+    TARGET_URL_BYTES_MAX, TIMEOUT_S_DEFAULT, TIMEOUT_S_MAX, TIMEOUT_S_MIN,
 };
 use crate::mode::Mode;
 use crate::rail::{RailKind, WEBHOOK};
@@ -66,7 +66,7 @@ pub struct NewJob {
 /// One thing that is wrong with a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// The field's name in the API (`targetUrl`); entries as `headers.X-A`, `metadata.key`.
+    /// The field's name in the API (`targetUrl`); entries of metadata as `metadata.key`.
     pub field: String,
     /// What is wrong with it. Repeats no value but names and numbers.
     pub detail: String,
@@ -104,24 +104,21 @@ impl NewJob {
         }
     }
 
-    /// Checks every field against the default payload limit.
+    /// Checks every field; how long the payload may be, the configuration says.
     ///
     /// # Errors
     /// Everything that is wrong, not only the first.
     pub fn validate(&self) -> Result<(), Vec<FieldError>> {
-        self.validate_within(PAYLOAD_BYTES_DEFAULT)
-    }
-
-    /// Checks every field.
-    ///
-    /// # Errors
-    /// Everything that is wrong, not only the first.
-    pub fn validate_within(&self, payload_bytes_max: usize) -> Result<(), Vec<FieldError>> {
         let mut found = Found::default();
         self.check_names(&mut found);
-        self.check_call(&mut found, payload_bytes_max);
-        self.check_times_and_numbers(&mut found);
-        self.check_metadata(&mut found);
+        self.check_call(&mut found);
+        found.budget(self.max_attempts, self.timeout_s);
+        if let (Some(from), Some(to)) = (self.scheduled_for, self.expires_at)
+            && to <= from
+        {
+            found.add("expiresAt", "is not after scheduledFor".to_owned());
+        }
+        found.metadata(&self.metadata, METADATA_MAX);
         found.end()
     }
 
@@ -163,52 +160,15 @@ impl NewJob {
         }
     }
 
-    fn check_call(&self, found: &mut Found, payload_bytes_max: usize) {
-        if let Err(error) = endpoint_of(&self.target_url) {
-            found.add("targetUrl", error.to_string());
-        }
-        if self.payload.len() > payload_bytes_max {
-            let bytes = self.payload.len();
-            found.add("payload", format!("has {bytes} bytes; at most {payload_bytes_max} are taken"));
-        }
+    fn check_call(&self, found: &mut Found) {
+        found.target(&self.target_url);
         let content_type = &self.payload_content_type;
         found.text("payloadContentType", content_type, CONTENT_TYPE_BYTES_MAX);
         if !content_type_is_valid(content_type) {
             found.add("payloadContentType", "is not a media type".to_owned());
         }
-        if self.credentials_id.is_none() {
-            found.add("credentialsId", "is missing; nothing is sent unsigned".to_owned());
-        }
-        for error in headers::check(&self.headers).err().into_iter().flatten() {
-            found.add("headers", error.to_string());
-        }
-    }
-
-    fn check_times_and_numbers(&self, found: &mut Found) {
-        if !(ATTEMPTS_MIN..=ATTEMPTS_MAX).contains(&self.max_attempts) {
-            found.add("maxRetries", format!("is not between {ATTEMPTS_MIN} and {ATTEMPTS_MAX}"));
-        }
-        if !(TIMEOUT_S_MIN..=TIMEOUT_S_MAX).contains(&self.timeout_s) {
-            found.add("timeoutSeconds", format!("is not between {TIMEOUT_S_MIN} and {TIMEOUT_S_MAX}"));
-        }
-        if let (Some(from), Some(to)) = (self.scheduled_for, self.expires_at)
-            && to <= from
-        {
-            found.add("expiresAt", "is not after scheduledFor".to_owned());
-        }
-    }
-
-    fn check_metadata(&self, found: &mut Found) {
-        let count = self.metadata.len();
-        if count > METADATA_MAX {
-            found.add("metadata", format!("has {count} entries; at most {METADATA_MAX} are taken"));
-            return;
-        }
-        for (key, value) in &self.metadata {
-            let field = format!("metadata.{}", crate::text::clean_str(key, METADATA_KEY_BYTES_MAX));
-            found.required(&field, key, METADATA_KEY_BYTES_MAX);
-            found.text(&field, value, METADATA_VALUE_BYTES_MAX);
-        }
+        found.credentials(self.credentials_id);
+        found.headers(&self.headers);
     }
 }
 
@@ -319,6 +279,47 @@ impl Found {
 
     pub(crate) fn add(&mut self, field: &str, detail: String) {
         self.0.push(FieldError { field: field.to_owned(), detail });
+    }
+
+    /// Where calls go.
+    pub(crate) fn target(&mut self, target_url: &str) {
+        if let Err(error) = endpoint_of(target_url) {
+            self.add("targetUrl", error.to_string());
+        }
+    }
+
+    pub(crate) fn credentials(&mut self, id: Option<CredentialsId>) {
+        if id.is_none() {
+            self.add("credentialsId", "is missing; nothing is sent unsigned".to_owned());
+        }
+    }
+
+    /// How often and how long.
+    pub(crate) fn budget(&mut self, max_attempts: u32, timeout_s: u32) {
+        if !(ATTEMPTS_MIN..=ATTEMPTS_MAX).contains(&max_attempts) {
+            self.add("maxRetries", format!("is not between {ATTEMPTS_MIN} and {ATTEMPTS_MAX}"));
+        }
+        if !(TIMEOUT_S_MIN..=TIMEOUT_S_MAX).contains(&timeout_s) {
+            self.add("timeoutSeconds", format!("is not between {TIMEOUT_S_MIN} and {TIMEOUT_S_MAX}"));
+        }
+    }
+
+    pub(crate) fn headers(&mut self, given: &[(String, String)]) {
+        for error in headers::check(given).err().into_iter().flatten() {
+            self.add("headers", error.to_string());
+        }
+    }
+
+    pub(crate) fn metadata(&mut self, entries: &BTreeMap<String, String>, entries_max: usize) {
+        if entries.len() > entries_max {
+            self.add("metadata", format!("has {} entries; at most {entries_max} are taken", entries.len()));
+            return;
+        }
+        for (key, value) in entries {
+            let field = format!("metadata.{}", crate::text::clean_str(key, METADATA_KEY_BYTES_MAX));
+            self.required(&field, key, METADATA_KEY_BYTES_MAX);
+            self.text(&field, value, METADATA_VALUE_BYTES_MAX);
+        }
     }
 
     /// Text that PostgreSQL can store, no longer than its column's bound.

@@ -1,5 +1,9 @@
-//! Every bound that a job, a call or an answer meets. Defaults and bounds are part of the interface: the README's
-//! table of numbers is this file.
+//! Every bound that a job, a call or an answer meets. Defaults and bounds are part of the interface: the OpenAPI
+//! document takes them from here.
+//!
+//! The way in of SQL counts characters, and takes a little more of what is only kept: names and content types up to 255
+//! characters, where the API takes the bytes below. What both ways share (groups, keys, ids, headers, metadata, payloads)
+//! is bounded alike in both.
 
 use std::time::Duration;
 

@@ -28,6 +28,8 @@ pub enum EndStatus {
 impl EndStatus {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Completed, Self::Error, Self::Expired, Self::Cancelled];
+    /// Those that can be replayed.
+    pub const WITHOUT_SUCCESS: [Self; 3] = [Self::Error, Self::Expired, Self::Cancelled];
 
     /// As stored and as S3's API says it.
     #[must_use]

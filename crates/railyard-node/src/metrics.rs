@@ -1,4 +1,4 @@
-//! What a node counts. Names are those of the sources and of interfaces.md; config/metrics.md lists them all.
+//! What a node counts. config/metrics.md lists all names.
 
 mod ended;
 mod links;

@@ -50,7 +50,7 @@ pub struct NodeOptions {
 }
 
 impl NodeOptions {
-    /// The defaults of interfaces.md, for a node of this name with these rails.
+    /// The defaults of config/railyard.toml, for a node of this name with these rails.
     #[must_use]
     pub fn named(name: &str, rails: BTreeMap<String, RailOptions>) -> Self {
         Self {

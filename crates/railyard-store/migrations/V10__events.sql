@@ -18,8 +18,6 @@ CREATE TABLE event (
 COMMENT ON COLUMN event.data IS 'the JSON text as it came, byte for byte: the payload of its jobs';
 COMMENT ON COLUMN event.jobs IS 'subscriptions that it matched when it came';
 ALTER TABLE event ALTER COLUMN data SET STORAGE EXTERNAL;
-CREATE INDEX ix_event_type ON event (type, event_id);
-CREATE INDEX ix_event_source ON event (source, event_id);
 INSERT INTO partitioned_table VALUES ('event', 'event_id', 'jobs');
 SELECT create_day_partitions((clock_timestamp() AT TIME ZONE 'UTC')::date - 1, 16);
 

@@ -90,7 +90,6 @@ CREATE INDEX idx_dispatch_external_id ON dispatch_job (external_id) WHERE extern
 CREATE INDEX idx_dispatch_source ON dispatch_job (source, outbox_id);
 CREATE INDEX idx_dispatch_type ON dispatch_job (type, outbox_id);
 CREATE INDEX idx_dispatch_group_id ON dispatch_job (participant_id, outbox_id) WHERE participant_id IS NOT NULL;
-CREATE INDEX idx_dispatch_credentials ON dispatch_job (credentials_id, outbox_id);
 CREATE INDEX idx_dispatch_scheduled ON dispatch_job (scheduled_for) WHERE scheduled_for IS NOT NULL;
 -- Our own lists go by id. This one is for people's SQL with a bound on created_at: rows come in that order, so a few
 -- bytes for each stretch of pages say where a time is, and nothing is written for each row.
@@ -177,7 +176,7 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON payment_outbox_attempt_arc
 CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON payment_outbox_attempt_archive
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- Outlives the message: a key that was used stays used (store.md, "Content").
+-- Outlives the message: a key that was used stays used.
 CREATE TABLE idempotency_key (
   kind         text NOT NULL CHECK (kind IN ('instruction', 'source', 'event')),
   scope        text NOT NULL,

@@ -87,8 +87,9 @@ CREATE FUNCTION metadata_fault(p_metadata jsonb) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
   RETURN coalesce(map_fault('metadata', p_metadata, 50), CASE
-    WHEN EXISTS (SELECT 1 FROM jsonb_each_text(p_metadata) m WHERE length(m.key) > 255 OR length(m.value) > 1024)
-      THEN 'metadata: keys at most 255, values at most 1024 characters' END);
+    -- Bytes: both together are a row of an index.
+    WHEN EXISTS (SELECT 1 FROM jsonb_each_text(p_metadata) m WHERE octet_length(m.key) > 128 OR octet_length(m.value) > 1024)
+      THEN 'metadata: keys at most 128, values at most 1024 bytes' END);
 END $$;
 
 CREATE FUNCTION payment_payload_fault(p_payload bytea) RETURNS text
@@ -146,7 +147,7 @@ LANGUAGE sql STABLE AS $$
     CASE WHEN p_metadata IS NOT NULL THEN metadata_fault(p_metadata) END)
 $$;
 
--- What makes two jobs the same: store.md, idempotency_key.
+-- What makes two jobs the same: what the receiver gets, where, when, and in which order.
 CREATE FUNCTION content_hash(
   p_payload bytea, p_type text, p_target_url text, p_credentials_id uuid, p_participant_id text, p_mode text,
   p_headers jsonb, p_metadata jsonb, p_scheduled_as_given timestamptz) RETURNS bytea

@@ -1,4 +1,4 @@
--- A result that comes after somebody healed its attempt (store.md step 6). Called by settle for the rows that were gone.
+-- A result that comes after somebody healed its attempt. Called by settle for the rows that were gone.
 -- Returns what was done: ALREADY (this very result is on record), LATE_FAILURE, LATE_FLAGGED (its next attempt is in
 -- flight and now knows), LATE_TAKEN (the waiting message is finished), LATE_ENDED (it had ended), UNKNOWN (no such
 -- attempt was ever committed), FOREIGN (the number belongs to another attempt).

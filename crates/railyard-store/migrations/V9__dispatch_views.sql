@@ -241,7 +241,7 @@ BEGIN
   END LOOP;
 
   INSERT INTO admin_audit (action, actor, reason, participant_id, outbox_id, detail)
-  SELECT 'job.replay', p_actor, p_reason, j.participant_id, i, jsonb_build_object('replayId', r.outbox_id)
+  SELECT 'job.replay', p_actor, p_reason, j.participant_id, i, jsonb_build_object('replayedBy', r.outbox_id)
   FROM unnest(v_claimed) i JOIN job_replay r ON r.replay_of = i JOIN dispatch_job j ON j.outbox_id = i ORDER BY i;
 
   RETURN QUERY

@@ -10,7 +10,7 @@ use crate::connect::{Conn, Store};
 use crate::error::StoreError;
 
 /// Most rows of one answer.
-pub const LIST_MAX: i64 = 200;
+pub const LIST_MAX: u32 = 200;
 
 /// Who decided what, why.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,7 +72,7 @@ pub async fn append(conn: &Conn, entry: &Entry<'_>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The newest entries, older than `before` if that is given, of one group if that is given.
+/// The newest entries (at most [`LIST_MAX`], and the one more that tells whether there is more), older than `before` if that is given, of one group if that is given.
 ///
 /// # Errors
 /// [`StoreError::Unavailable`] and other errors of the database.
@@ -83,7 +83,7 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<AuditRow>, StoreError> {
     let conn = store.api().await?;
-    let limit = limit.clamp(1, LIST_MAX);
+    let limit = limit.clamp(1, i64::from(LIST_MAX) + 1);
     let before = before.unwrap_or(i64::MAX);
     let columns = "SELECT audit_id, at, action, actor, reason, participant_id, outbox_id, detail FROM admin_audit";
     let rows = match group {

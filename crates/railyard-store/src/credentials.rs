@@ -132,7 +132,7 @@ impl NewCredentials {
         if found.is_empty() { Ok(()) } else { Err(found) }
     }
 
-    /// Whether Standard Webhooks is asked for and cannot be, since the secret is not base64.
+    /// Those that are asked for and can be: Standard Webhooks needs a secret that is base64.
     fn effective_schemes(&self) -> Vec<Scheme> {
         let usable = |scheme: &Scheme| match scheme {
             Scheme::Flowcatalyst => true,
@@ -236,8 +236,10 @@ pub async fn list(store: &Store) -> Result<Vec<CredentialsRow>, StoreError> {
     found.iter().map(row).collect()
 }
 
-/// Deletes a set: the secrets leave the database, the row stays as a tombstone. Refused while open work or a rail
-/// uses it, unless forced. Work accepted in the same moment is not seen; it ends like forced work.
+/// Deletes a set: the secrets leave the database, the row stays as a tombstone. Refused while open work, a rail or a
+/// subscription uses it. Forced, open work ends in ERROR at its next attempt, its subscriptions are disabled, and rails
+/// keep it as their default: what relies on that is refused until they are given another. Work accepted in the same
+/// moment is not seen; it ends like forced work.
 ///
 /// # Errors
 /// Errors of the database.
@@ -262,7 +264,8 @@ async fn delete_in(conn: &Conn, id: CredentialsId, force: bool, actor: &str) -> 
     let empty = "UPDATE dispatch_credentials SET sealed = '', active_from = NULL, overlap_until = NULL, \
                  deleted_at = clock_timestamp(), updated_at = clock_timestamp() WHERE credentials_id = $1";
     conn.execute(empty, &[&id.0]).await?;
-    let detail = Some(json!({ "credentialsId": id, "name": name, "force": force, "openWork": used.open_work }));
+    let detail = Some(json!({ "credentialsId": id, "name": name, "force": force, "openWork": used.open_work,
+                               "rails": used.rails, "subscriptions": used.subscriptions }));
     audit::append(conn, &Entry { detail, ..Entry::new("credentials.delete", actor) }).await?;
     tell_nodes(conn).await?;
     Ok(Deletion::Deleted)

@@ -3,7 +3,7 @@
 //! attempts ([`attempts()`]).
 //!
 //! Open states are not stored: a job that waits is PENDING or FAILED, one that is out is IN_PROGRESS, and only ends
-//! have a row (store.md, "Content").
+//! have a row.
 
 mod attempts;
 mod cancel;
@@ -16,10 +16,13 @@ mod search;
 
 pub use attempts::{ATTEMPTS_LIST_MAX, AttemptRow, attempts};
 pub use cancel::{Cancelled, cancel};
-pub use create::{Created, create, notify};
+pub use create::{Created, Taken, create, notify};
 pub use each::{Placed, create_each};
 pub use read::{JobRow, JobStatus, get, glance};
-pub use replay::{REPLAY_MAX, ReplayResult, ReplayStep, Replayed, Walk, failed, replay, replay_found, replay_preview};
+pub use replay::{
+    REPLAY_MAX, ReplayResult, ReplayStep, Replayed, Walk, dead_letters, preview_found, replay, replay_found,
+    replay_preview,
+};
 pub use search::{Filter, Found, METADATA_FILTERS_MAX, PAGE_SIZE_MAX, Page, search};
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! PostgreSQL, and nothing else: migrations, the statements of a message's life, leases, LISTEN.
 //!
 //! This is the only crate that speaks SQL to Railyard's database. It applies what `railyard-core` decides and chooses
-//! nothing itself. The statements are numbered as in ARCHITECTURE.md, "The life of a message".
+//! nothing itself. ARCHITECTURE.md, "One message, from commit to record", says which statement does which step.
 //!
 //! Time is the database's `clock_timestamp()`. A node's own clock (`CLOCK_BOOTTIME`) only measures spans.
 

@@ -11,6 +11,23 @@ use crate::error::StoreError;
 /// How long an operator or a second user of an idempotency key waits for a lock before the answer is "busy".
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Serialization failures and deadlocks did nothing: the same call again, so many times in all.
+const TRIES_MAX: u32 = 3;
+
+/// Calls again what did nothing since it met other transactions.
+pub(crate) async fn repeated<T, F>(mut call: impl FnMut() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let mut tries = 1;
+    loop {
+        match call().await {
+            Err(StoreError::Repeat { .. }) if tries < TRIES_MAX => tries += 1,
+            done => return done,
+        }
+    }
+}
+
 /// Opens a transaction on one of the API's connections; `settings` are `SET LOCAL`s, sent along in one go.
 pub(crate) async fn begin(store: &Store, settings: &str) -> Result<Conn, StoreError> {
     let conn = store.api().await?;

@@ -162,13 +162,8 @@ fn request(body: &[u8]) -> Result<NewSubscription, Problem> {
     new.max_attempts = fields.whole("maxRetries").unwrap_or(new.max_attempts);
     new.timeout_s = fields.whole("timeoutSeconds").unwrap_or(new.timeout_s);
     new.headers = fields.map("headers");
-    let mut errors = fields.into_errors();
-    for error in new.validate().err().into_iter().flatten() {
-        if !errors.iter().any(|known| known.field == error.field) {
-            errors.push(error);
-        }
-    }
-    if errors.is_empty() { Ok(new) } else { Err(Problem::fields(errors)) }
+    fields.checked(new.validate())?;
+    Ok(new)
 }
 
 /// All subscriptions.

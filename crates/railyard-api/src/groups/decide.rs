@@ -22,8 +22,8 @@ use crate::state::ApiState;
 /// Whether it is stopped now.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Switched)]
-pub(super) struct Paused {
-    paused: bool,
+pub(crate) struct Paused {
+    pub(crate) paused: bool,
 }
 
 /// Stop a group: nothing of it begins until it is resumed.

@@ -1,24 +1,23 @@
 //! `/api/dispatch/jobs/batch`: many jobs in one request, each answered for itself.
 
-use std::collections::VecDeque;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use railyard_core::job::{FieldError, NewJob};
-use railyard_store::jobs::{self, Placed};
+use railyard_core::job::NewJob;
+use railyard_store::jobs::{self, Placed, Taken};
 use serde::Serialize;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::request::{self, JobBody};
+use super::request::{self, JobBody, Request};
 use super::view::JobView;
 use crate::auth::{Caller, Produce};
 use crate::body::BatchBody;
 use crate::fields::Fields;
-use crate::items::{self, ItemResult, ItemStatus};
-use crate::problem::{Problem, api_name};
+use crate::items::{self, ItemResult};
+use crate::metrics::Posted;
+use crate::problem::Problem;
 use crate::state::ApiState;
 
 /// Results in the order of the items, the jobs that this call made, and how many they are.
@@ -43,7 +42,7 @@ impl PartialSchema for JobBatch {
 
 /// An item that was read.
 enum Item {
-    Job(Option<String>, Box<NewJob>),
+    Asked(Option<String>, Box<Request>),
     Answered(ItemResult),
 }
 
@@ -69,7 +68,7 @@ pub(super) async fn create_batch(
     let good: Vec<NewJob> = read
         .iter()
         .filter_map(|item| match item {
-            Item::Job(_, job) => Some(job.as_ref().clone()),
+            Item::Asked(_, request) => Some(request.job.clone()),
             Item::Answered(_) => None,
         })
         .collect();
@@ -80,59 +79,42 @@ pub(super) async fn create_batch(
     if answer.count == 0 {
         return Ok(Json(answer).into_response());
     }
-    state.inner.node.wake();
-    state.inner.wakes.tell(state.store()).await;
+    state.committed().await;
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
 async fn read_item(state: &ApiState, text: &str, traceparent: Option<&str>) -> Result<Item, Problem> {
-    let mut fields = match Fields::parse(text.as_bytes()) {
+    let fields = match Fields::parse(text.as_bytes()) {
         Ok(fields) => fields,
         Err(problem) => return Ok(Item::Answered(ItemResult::of_problem(None, problem)?)),
     };
     let id = fields.peek_text("id");
-    match request::read(state, &mut fields, traceparent).await {
-        Ok(job) => Ok(Item::Job(id, Box::new(job))),
+    match request::read(state, fields, traceparent).await {
+        Ok(request) => Ok(Item::Asked(id, Box::new(request))),
         Err(problem) => Ok(Item::Answered(ItemResult::of_problem(id, problem)?)),
     }
 }
 
 fn answer(state: &ApiState, read: Vec<Item>, placed: Vec<Placed>) -> BatchView {
-    let mut placed = VecDeque::from(placed);
+    let mut placed = placed.into_iter();
     let (mut results, mut jobs) = (Vec::new(), Vec::new());
     for item in read {
-        let (id, job) = match item {
+        let (id, request) = match item {
             Item::Answered(result) => {
-                state.inner.metrics.job("refused");
+                state.inner.metrics.job(Posted::Refused);
                 results.push(result);
                 continue;
             }
-            Item::Job(id, job) => (id, job),
+            Item::Asked(id, request) => (id, request),
         };
-        let later = || Placed::Later { detail: "was not tried".to_owned() };
-        let (counted, result) = match placed.pop_front().unwrap_or_else(later) {
-            Placed::Taken(made) if made.conflict => {
-                ("conflict", ItemResult::reused(id, "idempotencyKey", made.outbox_id))
-            }
-            Placed::Taken(made) if !made.created => {
-                ("repeated", ItemResult::stored(id, made.outbox_id, ItemStatus::Skipped))
-            }
-            Placed::Taken(made) => {
-                jobs.push(JobView::fresh(&job, &made));
-                ("created", ItemResult::stored(id, made.outbox_id, ItemStatus::Success))
-            }
-            Placed::Refused { field, detail } => {
-                ("refused", ItemResult::refused(id, vec![FieldError { field: api_name(&field), detail }]))
-            }
-            Placed::Later { detail } => ("later", ItemResult::unstored(id, ItemStatus::Retry, detail)),
-            Placed::Failed { detail } => {
-                tracing::error!(detail, "an item of a batch could not be stored");
-                let said = "could not be stored; the log of the node says why";
-                ("failed", ItemResult::unstored(id, ItemStatus::InternalError, said))
-            }
-        };
-        state.inner.metrics.job(counted);
-        results.push(result);
+        let placed = placed.next().unwrap_or_else(Placed::not_tried);
+        state.inner.metrics.job(Posted::of_placed(&placed));
+        if let Placed::Taken(made) = &placed
+            && made.taken == Taken::Created
+        {
+            jobs.push(JobView::fresh(&request.job, made));
+        }
+        results.push(ItemResult::of_placed(id, request.key_field, placed));
     }
     BatchView { results, count: jobs.len(), jobs }
 }

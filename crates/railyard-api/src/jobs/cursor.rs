@@ -6,7 +6,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use railyard_core::OutboxId;
-use railyard_store::jobs::Filter;
+use railyard_store::jobs::{Filter, JobStatus};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -39,10 +39,32 @@ pub(crate) fn read<const N: usize>(text: &str, filter: &Filter) -> Option<[Outbo
     Some(ids)
 }
 
+/// The place of a list that goes job by job; none for its beginning.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn job(text: &str, filter: &Filter) -> Result<Option<OutboxId>, &'static str> {
+    match text {
+        "" => Ok(None),
+        text => match read(text, filter) {
+            Some([id]) => Ok(Some(id)),
+            None => Err("is not a cursor of this list: take nextCursor of its last answer"),
+        },
+    }
+}
+
 fn digest(filter: &Filter) -> [u8; DIGEST_BYTES] {
-    let mut metadata = filter.metadata.clone();
+    let Filter { status, unreplayed, source, kind, group, external_id, created_after, created_before, metadata } =
+        filter;
+    let mut metadata = metadata.clone();
     metadata.sort_unstable();
-    let text = format!("{:?}", Filter { metadata, ..filter.clone() });
+    // Each by its name, so that a field that comes in later, or is called otherwise, breaks no walk under way.
+    let text = serde_json::json!({
+        "status": status.map(JobStatus::as_str), "unreplayed": unreplayed, "source": source, "type": kind,
+        "groupId": group, "externalId": external_id, "createdAfter": created_after.map(|at| at.as_nanosecond().to_string()),
+        "createdBefore": created_before.map(|at| at.as_nanosecond().to_string()), "metadata": metadata,
+    })
+    .to_string();
     let mut digest = [0; DIGEST_BYTES];
     digest.copy_from_slice(&Sha256::digest(text.as_bytes())[..DIGEST_BYTES]);
     digest

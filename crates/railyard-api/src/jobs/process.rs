@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use railyard_core::OutboxId;
 use railyard_core::settlement::EndStatus;
-use railyard_store::jobs::{self, JobRow, JobStatus};
+use railyard_store::jobs::{JobRow, JobStatus};
 use serde::Serialize;
 use tokio::time::{Instant, timeout, timeout_at};
 use utoipa::openapi::{RefOr, Schema};
@@ -21,7 +21,7 @@ use utoipa::{PartialSchema, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::job_id;
+use super::{found, job_id};
 use crate::auth::{Caller, Produce};
 use crate::body::JsonBody;
 use crate::fields::Fields;
@@ -103,13 +103,11 @@ async fn process(_: Caller<Produce>, State(state): State<ApiState>, body: JsonBo
     fields.finish()?;
     drop(body);
     let id = job_id(named.first().map_or("", |(_, id)| id))?;
-    let unknown = || Problem::not_found(format!("no job has the id {id}"));
     let Ok(_place) = state.inner.processing.clone().try_acquire_owned() else {
         return Err(Problem::unavailable("too many callers wait for outcomes"));
     };
-    let looking = jobs::glance(state.store(), id);
+    let looking = found(state.store(), id);
     let before = timeout(state.inner.options.request_timeout, looking).await.map_err(|_| too_slow())??;
-    let before = before.ok_or_else(unknown)?;
     let until = Instant::now() + Duration::from_millis(before.timeout_ms.into());
     if let Some(answer) = answer(verdict(&before, &before, until)) {
         return Ok(answer);
@@ -123,14 +121,12 @@ fn too_slow() -> Problem {
 
 /// Looks until the job is what the router waits for, this node stops, or it is `until`.
 async fn wait(state: &ApiState, id: OutboxId, before: &JobRow, until: Instant) -> Result<Response, Problem> {
-    state.inner.node.wake();
-    state.inner.wakes.tell(state.store()).await;
+    state.committed().await;
     let mut pause = PAUSE_FIRST;
     loop {
         tokio::time::sleep_until(until.min(Instant::now() + pause)).await;
         pause = (pause * 2).min(PAUSE_MAX);
-        let now = jobs::glance(state.store(), id).await?;
-        let now = now.ok_or_else(|| Problem::not_found(format!("no job has the id {id}")))?;
+        let now = found(state.store(), id).await?;
         if let Some(answer) = answer(verdict(before, &now, until)) {
             return Ok(answer);
         }

@@ -7,36 +7,29 @@ use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use railyard_core::OutboxId;
-use railyard_core::settlement::EndStatus;
 use railyard_store::holds::{self, Decision};
-use railyard_store::jobs::{
-    self, Filter, JobStatus, METADATA_FILTERS_MAX, Page, REPLAY_MAX, ReplayResult, Replayed, Walk,
-};
+use railyard_store::jobs::{self, Filter, Page, REPLAY_MAX, ReplayResult, Replayed, Walk};
 use serde::Serialize;
 use utoipa::openapi::schema::Type;
-use utoipa::openapi::{Object, ObjectBuilder, RefOr, Schema};
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 use uuid::Uuid;
 
 use super::view::JobView;
-use super::{cursor, found, job_id};
+use super::{cursor, filter, found, job_id, no_such_job};
 use crate::auth::{Caller, Decide};
 use crate::body::{JsonBody, OptionalBody};
 use crate::fields::Fields;
 use crate::groups::{MaybeReasonBody, reason, reason_if_any};
-use crate::openapi::Conflict;
-use crate::openapi::shape::{Shape, list, map, named, text as any, time, uuid, whole, word};
+use crate::openapi::shape::{Shape, list, named, uuid, whole};
+use crate::openapi::{Conflict, words};
 use crate::problem::Problem;
-use crate::query::Named;
+use crate::query::{Named, value};
 use crate::state::ApiState;
 
 /// Jobs of a call that names no limit.
 const LIMIT_DEFAULT: u32 = 100;
-/// Ends that can be replayed.
-const ENDS: [EndStatus; 3] = [EndStatus::Error, EndStatus::Expired, EndStatus::Cancelled];
-/// Longest value of a filter, in characters.
-const FILTER_CHARS_MAX: usize = 1024;
-/// Jobs that a preview shows.
+/// Jobs that a preview by filter shows.
 const SAMPLE_SIZE: u32 = 10;
 
 /// Make a job again that ended without success. Each is made again once: a repeat is shown the job that was made.
@@ -63,32 +56,32 @@ pub(crate) async fn one(
     let (status, by) = match (made.result, made.by) {
         (ReplayResult::Created, Some(by)) => (StatusCode::CREATED, by),
         (ReplayResult::Existing, Some(by)) => (StatusCode::OK, by),
-        (ReplayResult::Unknown, _) => return Err(Problem::not_found(format!("no job has the id {id}"))),
+        (ReplayResult::Unknown, _) => return Err(no_such_job(id)),
         (ReplayResult::Refused, _) => return Err(Problem::conflict(made.detail.unwrap_or_default())),
         (ReplayResult::Created | ReplayResult::Existing, None) => return Err(Problem::internal()),
     };
     if status == StatusCode::CREATED {
-        wake(&state).await;
+        state.committed().await;
     }
     let job = found(state.store(), by).await?;
     let location = format!("/api/dispatch/jobs/{by}");
     Ok((status, [(LOCATION, location)], Json(JobView::of(&job))).into_response())
 }
 
-/// What a call about many jobs did, or would do.
+/// What a call about many jobs did; of a preview, what it would do at this moment.
 #[derive(Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Replay)]
 pub(crate) struct ReplayView {
     /// True: nothing was done.
     preview: bool,
-    /// What became of each job that was looked at; of a preview by ids, what would become of it.
+    /// What became of each job that was looked at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     results: Vec<ReplayedView>,
-    /// Of a preview by filter: some of the jobs, newest first.
+    /// Of a preview by filter: the newest of all that it finds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sample: Vec<JobView>,
-    /// Jobs made again; of a preview, jobs that would be.
+    /// Jobs made again.
     replayed: u64,
     /// Jobs that had been made again before.
     existing: u64,
@@ -109,12 +102,12 @@ struct ReplayedView {
     #[schema(value_type = Uuid)]
     id: OutboxId,
     /// CREATED, EXISTING, REFUSED or UNKNOWN.
-    #[schema(schema_with = replay_result)]
+    #[schema(schema_with = words::replay_result)]
     result: &'static str,
     /// The new job, or the one that was made before.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Uuid>)]
-    replay_id: Option<OutboxId>,
+    replayed_by: Option<OutboxId>,
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
@@ -124,21 +117,17 @@ impl ReplayView {
     fn of(results: Vec<Replayed>) -> Self {
         let mut view = Self::default();
         for one in results {
-            let (result, counter) = match one.result {
-                ReplayResult::Created => ("CREATED", &mut view.replayed),
-                ReplayResult::Existing => ("EXISTING", &mut view.existing),
-                ReplayResult::Refused => ("REFUSED", &mut view.refused),
-                ReplayResult::Unknown => ("UNKNOWN", &mut view.refused),
+            let counter = match one.result {
+                ReplayResult::Created => &mut view.replayed,
+                ReplayResult::Existing => &mut view.existing,
+                ReplayResult::Refused | ReplayResult::Unknown => &mut view.refused,
             };
             *counter += 1;
-            view.results.push(ReplayedView { id: one.of, result, replay_id: one.by, detail: one.detail });
+            let result = one.result.as_str();
+            view.results.push(ReplayedView { id: one.of, result, replayed_by: one.by, detail: one.detail });
         }
         view
     }
-}
-
-fn replay_result() -> Object {
-    word(&["CREATED", "EXISTING", "REFUSED", "UNKNOWN"], |name| name)
 }
 
 /// Which jobs, and why.
@@ -146,24 +135,17 @@ pub(crate) struct ReplayBody;
 
 impl PartialSchema for ReplayBody {
     fn schema() -> RefOr<Schema> {
-        let filter = Shape::new("Which jobs; without fields all that ended in ERROR.")
-            .optional("status", word(&ENDS, EndStatus::as_str))
-            .optional("source", any(FILTER_CHARS_MAX))
-            .optional("type", any(FILTER_CHARS_MAX))
-            .optional("groupId", any(FILTER_CHARS_MAX))
-            .optional("externalId", any(FILTER_CHARS_MAX))
-            .optional("createdAfter", time())
-            .optional("createdBefore", time())
-            .optional("metadata", map(any(FILTER_CHARS_MAX), any(FILTER_CHARS_MAX), METADATA_FILTERS_MAX));
         let ids = list(uuid()).min_items(Some(1)).max_items(Some(REPLAY_MAX)).unique_items(true).build();
-        Shape::new("Jobs by `ids`, or by a `filter`. A `reason` must be given but for a preview.")
-            .optional("ids", ids)
-            .optional("filter", filter.build())
-            .optional("preview", ObjectBuilder::new().schema_type(Type::Boolean).build())
-            .optional("reason", named(holds::REASON_CHARS_MAX))
-            .optional("limit", whole(1, u32::try_from(REPLAY_MAX).unwrap_or(u32::MAX)))
-            .optional("cursor", any(FILTER_CHARS_MAX))
-            .into()
+        Shape::new(
+            "Jobs by `ids`, or by a `filter` with `limit` and `cursor`. A `reason` must be given but for a preview.",
+        )
+        .optional("ids", ids)
+        .optional("filter", filter::schema())
+        .optional("preview", ObjectBuilder::new().schema_type(Type::Boolean).build())
+        .optional("reason", named(holds::REASON_CHARS_MAX))
+        .optional("limit", whole(1, u32::try_from(REPLAY_MAX).unwrap_or(u32::MAX)))
+        .optional("cursor", value())
+        .into()
     }
 }
 
@@ -185,17 +167,23 @@ pub(crate) async fn many(
     let view = match fields.texts("ids") {
         Some(ids) => {
             let ids = read_ids(&mut fields, &ids);
+            for name in ["filter", "limit", "cursor"] {
+                if fields.has(name) {
+                    fields.error(name, "says nothing beside ids");
+                }
+                fields.ignore(name);
+            }
             fields.finish()?;
             by_ids(&state, &ids, preview, decision).await?
         }
         None => {
-            let asked = read_filter(&mut fields)?;
+            let wanted = read_filter(&mut fields)?;
             fields.finish()?;
-            by_filter(&state, asked, preview, decision).await?
+            by_filter(&state, wanted, preview, decision).await?
         }
     };
     if !preview && view.replayed > 0 {
-        wake(&state).await;
+        state.committed().await;
     }
     Ok(Json(view))
 }
@@ -230,13 +218,13 @@ async fn by_ids(
 }
 
 /// Which jobs, and how many of them.
-struct Asked {
+struct Wanted {
     filter: Filter,
     walk: Option<Walk>,
     limit: u32,
 }
 
-fn read_filter(fields: &mut Fields<'_>) -> Result<Asked, Problem> {
+fn read_filter(fields: &mut Fields<'_>) -> Result<Wanted, Problem> {
     let limit = fields.whole("limit").unwrap_or(LIMIT_DEFAULT);
     if limit == 0 || usize::try_from(limit).is_ok_and(|limit| limit > REPLAY_MAX) {
         fields.error("limit", format!("is not a whole number from 1 to {REPLAY_MAX}"));
@@ -247,74 +235,39 @@ fn read_filter(fields: &mut Fields<'_>) -> Result<Asked, Problem> {
     let mut filter = Filter::default();
     if let Some(text) = fields.object("filter") {
         let mut inner = Fields::parse(text.as_bytes())?;
-        filter = filter_of(&mut inner);
-        for error in inner.into_errors() {
+        filter = filter::of_fields(&mut inner);
+        for error in inner.finish().err().into_iter().flat_map(Problem::into_errors) {
             fields.error(&format!("filter.{}", error.field), error.detail);
         }
     }
-    let filter = jobs::failed(&filter);
+    let filter = jobs::dead_letters(&filter);
     let mut walk = None;
-    if let Some(text) = fields.text("cursor") {
+    if let Some(text) = fields.text("cursor").filter(|text| !text.is_empty()) {
         walk = cursor::read(&text, &filter).map(|[above, up_to]| Walk { above: Some(above), up_to });
         if walk.is_none() {
             fields.error("cursor", "is not a cursor of this filter: take nextCursor of its last answer");
         }
     }
-    Ok(Asked { filter, walk, limit })
-}
-
-fn filter_of(fields: &mut Fields<'_>) -> Filter {
-    let status = fields.word("status", &ENDS, EndStatus::as_str).map(JobStatus::Ended);
-    let filter = Filter {
-        status,
-        unreplayed: true,
-        source: text(fields, "source"),
-        kind: text(fields, "type"),
-        group: text(fields, "groupId"),
-        external_id: text(fields, "externalId"),
-        created_from: fields.time("createdAfter"),
-        created_before: fields.time("createdBefore"),
-        metadata: fields.map("metadata"),
-    };
-    if filter.metadata.len() > METADATA_FILTERS_MAX {
-        fields.error("metadata", format!("has more than {METADATA_FILTERS_MAX} entries"));
-    }
-    if filter.metadata.iter().any(|(key, value)| key.contains('\0') || value.contains('\0')) {
-        fields.error("metadata", "has a NUL character");
-    }
-    filter
-}
-
-fn text(fields: &mut Fields<'_>, name: &str) -> Option<String> {
-    let value = fields.text(name);
-    if value.as_ref().is_some_and(|value| value.contains('\0')) {
-        fields.error(name, "has a NUL character");
-    }
-    value
+    Ok(Wanted { filter, walk, limit })
 }
 
 async fn by_filter(
     state: &ApiState,
-    asked: Asked,
+    wanted: Wanted,
     preview: bool,
     decision: Decision<'_>,
 ) -> Result<ReplayView, Problem> {
-    let Asked { filter, walk, limit } = asked;
-    if preview {
-        let page = Page::Number { page: 0, size: SAMPLE_SIZE };
-        let found = jobs::search(state.store(), &filter, page).await?;
-        let sample = found.jobs.iter().map(JobView::of).collect();
-        let replayed = found.total.unwrap_or_default();
-        return Ok(ReplayView { preview, sample, replayed, ..ReplayView::default() });
-    }
+    let Wanted { filter, walk, limit } = wanted;
     let limit = usize::try_from(limit).unwrap_or(REPLAY_MAX);
-    let step = jobs::replay_found(state.store(), &filter, walk, limit, decision).await?;
+    let (step, sample) = if preview {
+        let step = jobs::preview_found(state.store(), &filter, walk, limit).await?;
+        let newest = Page::After { job: None, size: SAMPLE_SIZE };
+        (step, jobs::search(state.store(), &filter, newest).await?.jobs)
+    } else {
+        (jobs::replay_found(state.store(), &filter, walk, limit, decision).await?, Vec::new())
+    };
     // A walk that goes on has looked at something.
-    let next = step.next.and_then(|walk| Some(cursor::write([walk.above?, walk.up_to], &filter)));
-    Ok(ReplayView { remaining: step.remaining, next_cursor: next, ..ReplayView::of(step.results) })
-}
-
-async fn wake(state: &ApiState) {
-    state.inner.node.wake();
-    state.inner.wakes.tell(state.store()).await;
+    let next_cursor = step.next.and_then(|walk| Some(cursor::write([walk.above?, walk.up_to], &filter)));
+    let sample = sample.iter().map(JobView::of).collect();
+    Ok(ReplayView { preview, sample, remaining: step.remaining, next_cursor, ..ReplayView::of(step.results) })
 }

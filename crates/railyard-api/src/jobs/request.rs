@@ -42,56 +42,66 @@ impl ToSchema for JobBody {}
 
 impl PartialSchema for JobBody {
     fn schema() -> RefOr<Schema> {
-        Shape::new("A job. What it leaves out comes from its rail. Bounds of text count bytes of UTF-8.")
-            .required("source", named(NAME_BYTES_MAX))
-            .required("type", named(NAME_BYTES_MAX))
-            .required("targetUrl", of_format("uri", TARGET_URL_BYTES_MAX))
-            .required("payload", any_text())
-            .optional("payloadContentType", of_format("media-type", CONTENT_TYPE_BYTES_MAX))
-            .optional("credentialsId", uuid())
-            .optional("serviceAccountId", uuid())
-            .optional("externalId", filled(EXTERNAL_ID_CHARS_MAX))
-            .optional("id", named(EXTERNAL_ID_CHARS_MAX))
-            .optional("groupId", formed(GROUP_FORM, GROUP_CHARS_MAX))
-            .optional("mode", word(&Mode::ALL, Mode::as_str))
-            .optional("railType", formed(NAME_FORM, RAIL_NAME_BYTES_MAX))
-            .optional("pool", formed(NAME_FORM, RAIL_NAME_BYTES_MAX))
-            .optional("protocol", word(&[PROTOCOL], |said| said))
-            .optional(
-                "headers",
-                map(
-                    formed(HEADER_NAME_FORM, HEADERS_BYTES_MAX),
-                    formed(HEADER_VALUE_FORM, HEADERS_BYTES_MAX),
-                    HEADERS_MAX,
-                ),
-            )
-            .optional("metadata", map(named(METADATA_KEY_BYTES_MAX), text(METADATA_VALUE_BYTES_MAX), METADATA_MAX))
-            .optional("maxRetries", whole(ATTEMPTS_MIN, ATTEMPTS_MAX))
-            .optional("retryStrategy", word(&RetryStrategy::ALL, RetryStrategy::as_str))
-            .optional("timeoutSeconds", whole(TIMEOUT_S_MIN, TIMEOUT_S_MAX))
-            .optional("scheduledFor", time())
-            .optional("expiresAt", time())
-            .optional("idempotencyKey", named(KEY_CHARS_MAX))
-            .optional("instructionId", named(KEY_CHARS_MAX))
-            .optional("traceparent", formed(TRACE_FORM, TRACE_CHARS))
-            .optional("queueUrl", anything())
-            .into()
+        Shape::new(
+            "A job. What it leaves out comes from its rail. Bounds of `externalId`, `id`, `groupId`, `idempotencyKey` \
+             and `instructionId` count characters, other bounds of text bytes of UTF-8. `id` is the `externalId` and \
+             the `idempotencyKey` where those are missing. `pool` is kept and shown and has no effect yet, `queueUrl` \
+             is taken and has none.",
+        )
+        .required("source", named(NAME_BYTES_MAX))
+        .required("type", named(NAME_BYTES_MAX))
+        .required("targetUrl", of_format("uri", TARGET_URL_BYTES_MAX))
+        .required("payload", any_text())
+        .optional("payloadContentType", of_format("media-type", CONTENT_TYPE_BYTES_MAX))
+        .optional("credentialsId", uuid())
+        .optional("serviceAccountId", uuid())
+        .optional("externalId", filled(EXTERNAL_ID_CHARS_MAX))
+        .optional("id", named(EXTERNAL_ID_CHARS_MAX))
+        .optional("groupId", formed(GROUP_FORM, GROUP_CHARS_MAX))
+        .optional("mode", word(&Mode::ALL, Mode::as_str))
+        .optional("railType", formed(NAME_FORM, RAIL_NAME_BYTES_MAX))
+        .optional("pool", formed(NAME_FORM, RAIL_NAME_BYTES_MAX))
+        .optional("protocol", word(&[PROTOCOL], |said| said))
+        .optional(
+            "headers",
+            map(formed(HEADER_NAME_FORM, HEADERS_BYTES_MAX), formed(HEADER_VALUE_FORM, HEADERS_BYTES_MAX), HEADERS_MAX),
+        )
+        .optional("metadata", map(named(METADATA_KEY_BYTES_MAX), text(METADATA_VALUE_BYTES_MAX), METADATA_MAX))
+        .optional("maxRetries", whole(ATTEMPTS_MIN, ATTEMPTS_MAX))
+        .optional("retryStrategy", word(&RetryStrategy::ALL, RetryStrategy::as_str))
+        .optional("timeoutSeconds", whole(TIMEOUT_S_MIN, TIMEOUT_S_MAX))
+        .optional("scheduledFor", time())
+        .optional("expiresAt", time())
+        .optional("idempotencyKey", named(KEY_CHARS_MAX))
+        .optional("instructionId", named(KEY_CHARS_MAX))
+        .optional("traceparent", formed(TRACE_FORM, TRACE_CHARS))
+        .optional("queueUrl", anything())
+        .into()
     }
+}
+
+/// A job that was asked for, and how.
+pub(super) struct Request {
+    pub(super) job: NewJob,
+    /// The field that its idempotency key was given by.
+    pub(super) key_field: &'static str,
 }
 
 /// Reads and checks a body. What it leaves out comes from its rail.
 pub(super) async fn read(
     state: &ApiState,
-    fields: &mut Fields<'_>,
+    mut fields: Fields<'_>,
     traceparent: Option<&str>,
-) -> Result<NewJob, Problem> {
+) -> Result<Request, Problem> {
     let named = fields.text("railType");
     let rail_type = named.unwrap_or_else(|| WEBHOOK.to_owned());
-    let rail = state.inner.catalog.rail(state.store(), &rail_type).await?;
+    let rail = state.inner.rails.rail(state.store(), &rail_type).await?;
     if rail.is_none() {
         fields.error("railType", "is not a configured rail");
     }
-    let mut job = job(fields, &rail_type, rail.as_ref());
+    let key_field = if fields.has("idempotencyKey") { "idempotencyKey" } else { "id" };
+    let external_id_field = if fields.has("externalId") { "externalId" } else { "id" };
+    let mut job = job(&mut fields, &rail_type, rail.as_ref());
     if job.traceparent.is_none() {
         job.traceparent = traceparent.filter(|text| traceparent_is_valid(text)).map(str::to_owned);
     }
@@ -100,18 +110,14 @@ pub(super) async fn read(
         let bytes = job.payload.len();
         return Err(Problem::too_large(format!("payload has {bytes} bytes; at most {payload_bytes_max} are taken")));
     }
-    let mut errors = fields.take_errors();
-    for error in job.validate_within(payload_bytes_max).err().into_iter().flatten() {
-        if !is_named(&errors, &error) {
-            errors.push(error);
-        }
-    }
-    if errors.is_empty() { Ok(job) } else { Err(Problem::fields(errors)) }
-}
-
-/// A field that is missing or of the wrong type is not blank as well.
-fn is_named(errors: &[FieldError], error: &FieldError) -> bool {
-    errors.iter().any(|known| known.field == error.field)
+    // What is wrong is told by the name that it was sent under.
+    let sent_as = |error: FieldError| match error.field.as_str() {
+        "externalId" => FieldError { field: external_id_field.to_owned(), ..error },
+        "idempotencyKey" => FieldError { field: key_field.to_owned(), ..error },
+        _ => error,
+    };
+    fields.checked(job.validate().map_err(|errors| errors.into_iter().map(sent_as).collect()))?;
+    Ok(Request { job, key_field })
 }
 
 fn job(fields: &mut Fields<'_>, rail_type: &str, rail: Option<&RailSpec>) -> NewJob {

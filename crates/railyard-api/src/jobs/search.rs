@@ -2,26 +2,21 @@
 
 use axum::Json;
 use axum::extract::State;
-use railyard_core::job::FieldError;
-use railyard_store::jobs::{self, Filter, JobStatus, METADATA_FILTERS_MAX, PAGE_SIZE_MAX, Page};
+use railyard_store::jobs::{self, Filter, PAGE_SIZE_MAX, Page};
 use serde::Serialize;
-use utoipa::openapi::Object;
 use utoipa::{IntoParams, ToSchema};
 
-use super::cursor;
 use super::view::JobView;
+use super::{cursor, filter};
 use crate::auth::{Caller, ReadJobs};
-use crate::fields::rfc3339;
-use crate::openapi::shape::{self, time};
+use crate::openapi::shape::time;
 use crate::openapi::words;
 use crate::problem::Problem;
-use crate::query::{Asked, Size, whole};
+use crate::query::{Ask, Asked, Pairs, number, size, value};
 use crate::state::ApiState;
 
 /// Jobs of a page that names no size.
 const SIZE_DEFAULT: u32 = 20;
-/// Longest value of a filter, in characters: nothing that is searched for is longer.
-const VALUE_CHARS_MAX: usize = 1024;
 
 /// A page of jobs.
 #[derive(Serialize, ToSchema)]
@@ -75,21 +70,13 @@ struct SearchQuery {
     #[param(rename = "metadata.KEY", schema_with = value)]
     metadata: Option<String>,
     /// Which page, from 0.
-    #[param(schema_with = page_number)]
+    #[param(schema_with = number)]
     page: Option<u32>,
-    #[param(schema_with = Size::schema)]
+    #[param(schema_with = size)]
     size: Option<u32>,
     /// `nextCursor` of the page before, in place of `page`: good for deep walks, since it counts nothing. Empty: begin.
     #[param(schema_with = value)]
     cursor: Option<String>,
-}
-
-fn value() -> Object {
-    shape::text(VALUE_CHARS_MAX)
-}
-
-fn page_number() -> Object {
-    shape::whole_from(0)
 }
 
 /// Find jobs, newest first: a page by number with totals, or behind a cursor without.
@@ -98,13 +85,12 @@ fn page_number() -> Object {
 pub(crate) async fn search(
     _: Caller<ReadJobs>,
     State(state): State<ApiState>,
-    Asked(pairs): Asked<Vec<(String, String)>>,
+    Asked(Search { filter, page }): Asked<Search>,
 ) -> Result<Json<JobPage>, Problem> {
-    let (filter, page) = read(pairs)?;
     let found = jobs::search(state.store(), &filter, page).await?;
     let (number, size) = match page {
         Page::Number { page, size } => (Some(page), size),
-        Page::Behind { size, .. } => (None, size),
+        Page::After { size, .. } => (None, size),
     };
     Ok(Json(JobPage {
         items: found.jobs.iter().map(JobView::of).collect(),
@@ -116,107 +102,27 @@ pub(crate) async fn search(
     }))
 }
 
-/// Query parameters that are being read.
-#[derive(Default)]
-struct Query {
+/// What to look for, and which part of what is found.
+pub(crate) struct Search {
     filter: Filter,
-    page: Option<u32>,
-    size: Option<u32>,
-    cursor: Option<String>,
-    seen: Vec<String>,
-    errors: Vec<FieldError>,
+    page: Page,
 }
 
-fn read(pairs: Vec<(String, String)>) -> Result<(Filter, Page), Problem> {
-    let mut query = Query::default();
-    for (name, value) in pairs {
-        query.take(name, value);
+impl Ask for Search {
+    fn read(pairs: &mut Pairs) -> Self {
+        let filter = filter::of_query(pairs);
+        let size = pairs.size(SIZE_DEFAULT, PAGE_SIZE_MAX);
+        let number = pairs.whole("page");
+        let Some(text) = pairs.text("cursor") else {
+            return Self { filter, page: Page::Number { page: number.unwrap_or(0), size } };
+        };
+        if number.is_some() {
+            pairs.error("page", "says nothing beside a cursor");
+        }
+        let job = cursor::job(&text, &filter).unwrap_or_else(|detail| {
+            pairs.error("cursor", detail);
+            None
+        });
+        Self { filter, page: Page::After { job, size } }
     }
-    query.finish()
-}
-
-impl Query {
-    fn error(&mut self, field: &str, detail: impl Into<String>) {
-        let field = railyard_core::text::clean_str(field, 100);
-        self.errors.push(FieldError { field, detail: detail.into() });
-    }
-
-    fn take(&mut self, name: String, value: String) {
-        if let Some(key) = name.strip_prefix("metadata.").filter(|key| !key.is_empty()) {
-            if is_text(key) && is_text(&value) {
-                return self.filter.metadata.push((key.to_owned(), value));
-            }
-            return self.error(&name, "has a NUL character or is too long");
-        }
-        if self.seen.contains(&name) {
-            return self.error(&name, "stands there twice");
-        }
-        if !is_text(&value) {
-            return self.error(&name, "has a NUL character or is too long");
-        }
-        self.take_known(&name, value);
-        self.seen.push(name);
-    }
-
-    fn take_known(&mut self, name: &str, value: String) {
-        let filter = &mut self.filter;
-        match name {
-            "source" => filter.source = Some(value),
-            "type" => filter.kind = Some(value),
-            "groupId" => filter.group = Some(value),
-            "externalId" => filter.external_id = Some(value),
-            "cursor" => self.cursor = Some(value),
-            "status" => match JobStatus::parse(&value) {
-                Some(status) => filter.status = Some(status),
-                None => self.error(name, format!("is not one of {}", names())),
-            },
-            "createdAfter" | "createdBefore" => match rfc3339(&value) {
-                Some(at) if name == "createdAfter" => filter.created_from = Some(at),
-                Some(at) => filter.created_before = Some(at),
-                None => self.error(name, "is not a time like 2025-10-04T15:00:00Z (a `+` is written %2B in a query)"),
-            },
-            // However many digits: a page past the end is empty, and no page is larger than it may be.
-            "page" => match whole(&value) {
-                Some(page) => self.page = Some(u32::try_from(page).unwrap_or(u32::MAX)),
-                None => self.error(name, "is not a whole number from 0 up"),
-            },
-            "size" => match whole(&value).filter(|size| *size > 0) {
-                Some(size) => self.size = Some(u32::try_from(size).unwrap_or(u32::MAX)),
-                None => self.error(name, "is not a whole number from 1 up"),
-            },
-            unknown => self.error(unknown, "is not a known parameter"),
-        }
-    }
-
-    fn finish(mut self) -> Result<(Filter, Page), Problem> {
-        if self.filter.metadata.len() > METADATA_FILTERS_MAX {
-            self.error("metadata", format!("has more than {METADATA_FILTERS_MAX} entries"));
-        }
-        let size = self.size.unwrap_or(SIZE_DEFAULT).min(PAGE_SIZE_MAX);
-        let mut page = Page::Number { page: self.page.unwrap_or(0), size };
-        if let Some(text) = self.cursor.take() {
-            if self.page.is_some() {
-                self.error("page", "says nothing beside a cursor");
-            }
-            let job = match text.as_str() {
-                "" => Some(None),
-                text => cursor::read(text, &self.filter).map(|[id]| Some(id)),
-            };
-            match job {
-                Some(job) => page = Page::Behind { job, size },
-                None => self.error("cursor", "is not a cursor of this search: take nextCursor of its last answer"),
-            }
-        }
-        if self.errors.is_empty() { Ok((self.filter, page)) } else { Err(Problem::fields(self.errors)) }
-    }
-}
-
-/// The database takes no NUL.
-fn is_text(value: &str) -> bool {
-    !value.contains('\0') && value.chars().count() <= VALUE_CHARS_MAX
-}
-
-fn names() -> String {
-    let names: Vec<&str> = JobStatus::ALL.into_iter().map(JobStatus::as_str).collect();
-    names.join(", ")
 }

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use railyard_core::attempt::AttemptState;
-use railyard_core::error_code::ErrorCode;
 use railyard_core::job::NewJob;
 use railyard_core::timestamp::utc_millis;
 use railyard_core::{CredentialsId, OutboxId, ParticipantId, SequenceId};
@@ -121,7 +119,7 @@ impl JobView {
             attempt_count: 0,
             last_attempt_at: None,
             last_error: None,
-            next_attempt_at: None,
+            next_attempt_at: time(job.scheduled_for.max(Some(made.created_at))),
             created_at: utc_millis(made.created_at),
             updated_at: utc_millis(made.created_at),
             completed_at: None,
@@ -130,7 +128,7 @@ impl JobView {
     }
 
     /// A job as it stands, without its payload.
-    pub(super) fn of(row: &JobRow) -> Self {
+    pub(crate) fn of(row: &JobRow) -> Self {
         let updated_at = row.completed_at.or(row.last_attempt_at).unwrap_or(row.created_at);
         Self {
             id: row.outbox_id,
@@ -181,17 +179,22 @@ impl JobView {
     }
 }
 
-/// A job of which the id is known; beside it the whole job, where that is still there.
+/// A job that was made before.
 #[derive(Serialize, ToSchema)]
-pub(super) struct JobRef {
-    #[schema(value_type = Uuid)]
-    id: OutboxId,
+#[serde(untagged)]
+pub(super) enum FirstJob {
+    /// As it stands.
+    Whole(Box<JobView>),
+    /// It is gone, but for its key.
+    Id(JobRef),
 }
 
-impl JobRef {
-    pub(super) fn new(id: OutboxId) -> Self {
-        Self { id }
-    }
+/// A job of which nothing but the id is known.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JobRef {
+    #[schema(value_type = Uuid)]
+    pub(super) id: OutboxId,
 }
 
 /// An attempt.
@@ -241,7 +244,7 @@ impl AttemptView {
         Self {
             id: row.attempt_id.to_string(),
             attempt_number: row.attempt_no,
-            status: row.state.api_status(timed_out(row)),
+            status: row.status.as_str(),
             state: row.state.as_str(),
             late: row.late,
             response_code: row.response_code,
@@ -257,23 +260,6 @@ impl AttemptView {
             completed_at: time(row.completed_at),
         }
     }
-}
-
-/// The deadline passed. Where that was the last attempt, the ceiling is its code and the text begins with the cause.
-fn timed_out(row: &AttemptRow) -> bool {
-    let failed = match row.state {
-        AttemptState::Retryable | AttemptState::Failed => true,
-        AttemptState::Dispatching
-        | AttemptState::Dispatched
-        | AttemptState::ZombieRequeue
-        | AttemptState::Deferred
-        | AttemptState::NotStarted => false,
-    };
-    let timeouts = [ErrorCode::DispatchTimeout, ErrorCode::ConnectTimeout].map(|code| code.to_string());
-    let code = row.error_code.as_deref().unwrap_or_default();
-    let text = row.error_message.as_deref().unwrap_or_default();
-    let ceiling = code == ErrorCode::RetryCeilingExceeded.to_string();
-    failed && timeouts.iter().any(|timeout| code == timeout || (ceiling && text.starts_with(timeout.as_str())))
 }
 
 fn time(at: Option<Timestamp>) -> Option<String> {

@@ -18,7 +18,7 @@ pub(crate) fn alias(routes: UtoipaMethodRouter<ApiState>, from: &str, to: &str) 
 }
 
 fn rename(item: &mut PathItem, of: &str) {
-    for (_, operation) in operations(item) {
+    for operation in operations(item) {
         if let Some(id) = &mut operation.operation_id {
             id.push_str("Alias");
         }

@@ -57,7 +57,7 @@ pub(super) fn add(openapi: &mut OpenApi) {
         components.responses.insert(refusal.name.to_owned(), response(&refusal).into());
     }
     for (path, item) in &mut openapi.paths.paths {
-        for (_, operation) in operations(item) {
+        for operation in operations(item) {
             for refusal in met_by(path, operation) {
                 let own = &mut operation.responses.responses;
                 own.entry(refusal.status.to_owned()).or_insert_with(|| Ref::from_response_name(refusal.name).into());

@@ -1,14 +1,14 @@
 //! The closed lists of words that answers speak in, each from the enum that the code matches on.
 
 use railyard_core::Mode;
-use railyard_core::attempt::AttemptState;
+use railyard_core::attempt::{AttemptState, AttemptStatus};
 use railyard_core::backoff::RetryStrategy;
 use railyard_core::hold::HoldKind;
 use railyard_core::rail::{OnUnknown, RailKind};
 use railyard_core::settlement::EndStatus;
 use railyard_store::credentials::Scheme;
 use railyard_store::holds::GroupState;
-use railyard_store::jobs::JobStatus;
+use railyard_store::jobs::{JobStatus, ReplayResult};
 use utoipa::openapi::{Array, Object};
 
 use super::shape::{list, word};
@@ -18,9 +18,14 @@ pub(crate) fn job_status() -> Object {
     word(&JobStatus::ALL, JobStatus::as_str)
 }
 
-/// How a job ended.
-pub(crate) fn end_status() -> Object {
-    word(&EndStatus::ALL, EndStatus::as_str)
+/// How a job ended that nobody took.
+pub(crate) fn end_without_success() -> Object {
+    word(&EndStatus::WITHOUT_SUCCESS, EndStatus::as_str)
+}
+
+/// What became of a job that was to be made again.
+pub(crate) fn replay_result() -> Object {
+    word(&ReplayResult::ALL, ReplayResult::as_str)
 }
 
 /// Order and blocking.
@@ -35,15 +40,7 @@ pub(crate) fn retry_strategy() -> Object {
 
 /// What came of an attempt, in S3's words.
 pub(crate) fn attempt_status() -> Object {
-    let mut all: Vec<&'static str> = Vec::new();
-    for state in AttemptState::ALL {
-        for said in [state.api_status(false), state.api_status(true)] {
-            if !all.contains(&said) {
-                all.push(said);
-            }
-        }
-    }
-    word(&all, |said| said)
+    word(&AttemptStatus::ALL, AttemptStatus::as_str)
 }
 
 /// What came of an attempt, in S2's words.

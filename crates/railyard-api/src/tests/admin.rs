@@ -60,6 +60,9 @@ async fn a_blocked_group_is_released() {
     api.sql.batch_execute(block).await.unwrap();
     let dlq = api.get("/admin/dlq").await.json();
     assert_eq!((&dlq["items"][0]["id"], &dlq["items"][0]["lastError"]), (&json!(ids[0]), &json!("GONE")));
+    let mut job = api.get(&format!("/api/dispatch/jobs/{}", ids[0])).await.json();
+    job.as_object_mut().unwrap().remove("payload");
+    assert_eq!(dlq["items"][0], job, "a dead letter is a job");
     assert!(api.get("/admin/dlq?status=EXPIRED").await.json()["items"].as_array().unwrap().is_empty());
     assert_eq!(api.get("/admin/dlq?status=COMPLETED").await.status, StatusCode::BAD_REQUEST);
     let wrong = api.post("/admin/groups/g/release", &json!({"kinds": ["broken"]})).await.fields();
@@ -99,9 +102,27 @@ async fn lists_name_their_views_and_their_next_page() {
     assert_eq!((&page["items"][0]["groupId"], &page["nextCursor"]), (&json!("c"), &Value::Null));
     assert_eq!(api.get("/admin/groups?view=deepest&size=1").await.json()["items"][0]["groupId"], "b");
     assert_eq!(api.get("/admin/groups?view=oldest").await.json()["items"][0]["groupId"], "a");
-    for wrong in ["view=new", "size=ten", "page=1"] {
-        assert_eq!(api.get(&format!("/admin/groups?{wrong}")).await.status, StatusCode::BAD_REQUEST, "{wrong}");
+    let all = api.get("/admin/groups?view=all&size=3&cursor=").await.json();
+    assert_eq!(
+        (all["items"].as_array().unwrap().len(), &all["nextCursor"]),
+        (3, &Value::Null),
+        "a full page is the last"
+    );
+    assert_eq!(api.get("/admin/groups?view=new&size=ten&page=1").await.fields(), ["view", "size", "page"]);
+    for group in ["a", "b"] {
+        api.post(&format!("/admin/groups/{group}/pause"), &json!({ "reason": "r" })).await;
     }
+    let entries = api.get("/admin/audit").await.json()["items"].as_array().unwrap().len();
+    let audit = api.get(&format!("/admin/audit?cursor=&size={entries}")).await.json();
+    assert_eq!(audit.get("nextCursor"), None, "a full page is the last");
+    let first = api.get("/admin/audit?size=1").await.json();
+    let second = api.get(&format!("/admin/audit?size=1&cursor={}", first["nextCursor"].as_str().unwrap())).await.json();
+    assert_eq!(second["items"][0], audit["items"][1]);
+    assert_eq!(api.get("/admin/audit?cursor=x&size=0&groupId=%00").await.fields(), ["groupId", "cursor", "size"]);
+    assert_eq!(
+        api.get("/admin/dlq?status=COMPLETED&cursor=x&size=&size=2").await.fields(),
+        ["status", "size", "cursor"]
+    );
     assert_eq!(api.get("/admin/node").await.json(), json!({"groups": []}));
 }
 

@@ -127,7 +127,7 @@ async fn s4_09_an_outbox_rows_id_is_known() {
     assert_eq!(words(&again), ["SKIPPED", "BAD_REQUEST", "SUCCESS"]);
     let results = again.json()["results"].as_array().unwrap().clone();
     assert_eq!(results[0]["storedId"], first.json()["results"][0]["storedId"]);
-    assert_eq!(results[1]["errors"][0]["field"], "idempotencyKey");
+    assert_eq!(results[1]["errors"][0]["field"], "id");
     assert_eq!(results[1]["storedId"], first.json()["results"][1]["storedId"]);
     let all_known = api.post(BATCH, &json!([item("0HZXEQ5Y8JY5Z"), item("0HZXEQ5Y8JY61")])).await;
     assert_eq!((all_known.status, words(&all_known)), (StatusCode::OK, vec!["SKIPPED".to_owned(); 2]));

@@ -100,7 +100,8 @@ async fn s4_12_an_events_key_is_its_deduplication_id_or_its_id() {
     assert_eq!((first.status, again.status), (StatusCode::CREATED, StatusCode::OK));
     assert_eq!(first.json(), again.json());
     let other = api.post(EVENTS, &event(json!({ "id": "e1", "data": {"a": 2} }))).await;
-    assert_eq!((other.status, &other.json()["firstJobId"]), (StatusCode::CONFLICT, &first.json()["id"]));
+    assert_eq!((other.status, &other.json()["firstId"]), (StatusCode::CONFLICT, &first.json()["id"]));
+    assert!(other.json()["detail"].as_str().unwrap().starts_with("id was used"), "{}", other.text());
     let batch = json!({ "events": [
         event(json!({ "id": "e1" })), event(json!({ "id": "e2" })), event(json!({ "id": "e2" })),
         event(json!({ "id": "e3", "deduplicationId": "d" })), event(json!({ "id": "e4", "deduplicationId": "d" })),
@@ -127,6 +128,12 @@ async fn s4_12_an_events_key_is_its_deduplication_id_or_its_id() {
         (&made.json()["results"][1]["id"], &made.json()["results"][9]["errors"][0]["field"]),
         (&json!("e2"), &json!("source"))
     );
+    let key = |n: usize| made.json()["results"][n]["errors"][0]["field"].clone();
+    assert_eq!([key(4), key(5)], ["deduplicationId", "id"]);
+    let counted = api.get("/metrics").await.text();
+    for line in ["created\"} 6", "repeated\"} 3", "conflict\"} 3", "refused\"} 2"] {
+        assert!(counted.contains(&format!("railyard_api_events_total{{result=\"{line}")), "{line}: {counted}");
+    }
     assert_eq!(jobs(&api).await.len(), 6);
     assert_eq!(one::<i64>(&api, "SELECT count(*) FROM event").await, 6);
     assert_eq!(words(&api.post(BATCH, &json!([event(json!({ "id": "e2" }))])).await), ["SKIPPED"]);

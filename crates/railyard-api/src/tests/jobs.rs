@@ -133,12 +133,54 @@ async fn s3_04_a_key_stands_for_one_content() {
     let other = api.job_with(json!({"idempotencyKey": "k", "groupId": "g", "payload": "{}"}));
     let refused = api.post(JOBS, &other).await;
     assert_eq!(refused.status, StatusCode::CONFLICT);
-    assert_eq!(refused.json()["firstJobId"], first.json()["id"]);
+    assert_eq!(refused.json()["firstId"], first.json()["id"]);
     assert_eq!(refused.json()["type"], "urn:railyard:problem:idempotency-key-reused");
+    let shown = api.get(&format!("{JOBS}/{}", first.json()["id"].as_str().unwrap())).await.json();
+    let mut whole = again.json();
+    whole["payload"] = shown["payload"].clone();
+    assert_eq!(whole, shown, "the first job as it stands");
+    let counted = api.get("/metrics").await.text();
+    for line in ["created\"} 1", "repeated\"} 1", "conflict\"} 1"] {
+        assert!(counted.contains(&format!("railyard_api_jobs_total{{result=\"{line}")), "{line}: {counted}");
+    }
     // The job's day is dropped before its key is.
     api.sql.batch_execute("TRUNCATE dispatch_job, dispatch_job_outcome").await.unwrap();
     let past = api.post(JOBS, &body).await;
     assert_eq!((past.status, past.json()), (StatusCode::OK, json!({"id": first.json()["id"]})));
+}
+
+/// What is wrong is told by the name that the caller sent it under.
+#[tokio::test]
+async fn s4_09_an_id_is_told_as_an_id() {
+    let api = Api::new().await;
+    for bad in ["i".repeat(33), "a\u{0}".to_owned(), " ".to_owned()] {
+        assert_eq!(api.post(JOBS, &api.job_with(json!({ "id": bad }))).await.fields(), ["id"], "{bad:?}");
+    }
+    let other = json!({ "id": "i", "externalId": "e".repeat(33), "idempotencyKey": " " });
+    assert_eq!(api.post(JOBS, &api.job_with(other)).await.fields(), ["externalId", "idempotencyKey"]);
+    let counted = api.get("/metrics").await.text();
+    assert!(counted.contains("railyard_api_jobs_total{result=\"refused\"} 4"), "{counted}");
+    assert_eq!(api.post(JOBS, &api.job_with(json!({ "id": "i" }))).await.status, StatusCode::CREATED);
+    let refused = api.post(JOBS, &api.job_with(json!({ "id": "i", "payload": "other" }))).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+    assert!(refused.json()["detail"].as_str().unwrap().starts_with("id was used"), "{}", refused.text());
+    let many =
+        api.post(&format!("{JOBS}/batch"), &json!([api.job_with(json!({ "id": "i", "payload": "other" }))])).await;
+    assert_eq!(many.json()["results"][0]["errors"][0]["field"], "id", "{}", many.text());
+}
+
+/// What a job is called when it is made, it is called when it is read.
+#[tokio::test]
+async fn a_fresh_job_is_shown_as_it_is_read() {
+    let api = Api::new().await;
+    let soon = "SELECT to_char((now() + interval '1 day') AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
+    let soon: String = api.sql.query_one(soon, &[]).await.unwrap().get(0);
+    for more in [json!({}), json!({ "groupId": "g" }), json!({ "groupId": "g", "scheduledFor": soon })] {
+        let made = api.post(JOBS, &api.job_with(more)).await.json();
+        let mut read = api.get(&format!("{JOBS}/{}", made["id"].as_str().unwrap())).await.json();
+        read.as_object_mut().unwrap().remove("payload");
+        assert_eq!(made, read);
+    }
 }
 
 #[tokio::test]

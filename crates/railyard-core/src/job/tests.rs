@@ -67,13 +67,6 @@ fn text_that_no_column_takes() {
 }
 
 #[test]
-fn payload_bound() {
-    let job = good();
-    assert_eq!(job.validate_within(2), Ok(()));
-    assert_eq!(job.validate_within(1).unwrap_err()[0].field, "payload");
-}
-
-#[test]
 fn content_types() {
     for good in ["application/json", "text/plain; charset=utf-8", "application/vnd.a+json"] {
         assert!(refused(|job| job.payload_content_type = good.to_owned()).is_empty(), "{good}");

@@ -1,4 +1,5 @@
 use super::*;
+use crate::jobs::Taken;
 use crate::testing::TestStore;
 
 #[tokio::test]
@@ -44,7 +45,7 @@ async fn s2_28_figures_match_the_tables() {
     );
     assert_eq!((found.other.depth, found.other.in_flight), (1, 0), "the message without a group");
     assert_eq!(found.held.len(), 2);
-    assert!(out.created);
+    assert_eq!(out.taken, Taken::Created);
 }
 
 #[tokio::test]

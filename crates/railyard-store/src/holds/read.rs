@@ -12,7 +12,7 @@ use crate::row::{count, total, word};
 use crate::transaction::{begin_read, end};
 
 /// Most groups of one answer.
-pub const LIST_MAX: i64 = 100;
+pub const LIST_MAX: u32 = 100;
 /// Longest look at the groups, in milliseconds.
 const STATEMENT_MS_MAX: u32 = 5000;
 
@@ -61,6 +61,31 @@ pub enum View {
     Deepest,
     /// Those whose head was accepted first; the first page only.
     Oldest,
+}
+
+impl View {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Held, Self::All, Self::Deepest, Self::Oldest];
+
+    /// As the API says it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::All => "all",
+            Self::Deepest => "deepest",
+            Self::Oldest => "oldest",
+        }
+    }
+
+    /// Whether it goes on behind a name.
+    #[must_use]
+    pub fn has_pages(self) -> bool {
+        match self {
+            Self::Held | Self::All => true,
+            Self::Deepest | Self::Oldest => false,
+        }
+    }
 }
 
 /// What stands in a group's way, the gravest first.
@@ -205,7 +230,7 @@ pub async fn get(store: &Store, group: &ParticipantId) -> Result<Option<GroupRow
     Ok(found.filter(|row| row.next_sequence.is_some() || !row.holds.is_empty() || row.depth > 0))
 }
 
-/// At most `limit` (clamped to [`LIST_MAX`]) groups of a view. `after` is the last name of the page before, for the
+/// At most `limit` (clamped to [`LIST_MAX`] and the one more that tells whether there is more) groups of a view. `after` is the last name of the page before, for the
 /// views that go on.
 ///
 /// # Errors
@@ -217,7 +242,7 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<GroupRow>, StoreError> {
     let conn = begin_read(store, STATEMENT_MS_MAX).await?;
-    let result = list_in(&conn, view, after, limit.clamp(1, LIST_MAX)).await;
+    let result = list_in(&conn, view, after, limit.clamp(1, i64::from(LIST_MAX) + 1)).await;
     end(conn, result).await
 }
 

@@ -1,8 +1,8 @@
 //! The attempts at one job: those on record and the open one.
 
 use jiff::Timestamp;
-use railyard_core::attempt::AttemptState;
-use railyard_core::{AttemptId, NodeId, OutboxId};
+use railyard_core::attempt::{AttemptState, AttemptStatus};
+use railyard_core::{AttemptId, OutboxId};
 use tokio_postgres::Row;
 
 use crate::connect::Store;
@@ -12,16 +12,11 @@ use crate::row::{count, word};
 /// Most attempts of one answer. A job that is deferred for days has more: ask on behind the last one.
 pub const ATTEMPTS_LIST_MAX: i64 = 500;
 
-/// The view `payment_outbox_attempts` with the body and without the payload.
 const ATTEMPTS: &str = "
-    SELECT attempt_id, attempt_no, state, late, claimed_at, completed_at, recorded_at, latency_ms, response_code,
-      response_body, response_truncated, rail_reference, rail_code, error_code, error_message, node_id
-    FROM payment_outbox_attempt_archive WHERE outbox_id = $1 AND attempt_no > $2
-    UNION ALL
-    SELECT attempt_id, attempt_no, 'DISPATCHING', false, claimed_at, NULL, NULL, NULL, NULL,
-      NULL, false, NULL, NULL, NULL, NULL, node_id
-    FROM in_flight WHERE outbox_id = $1 AND attempt_no > $2
-    ORDER BY attempt_no, late LIMIT $3";
+    SELECT id, attempt_number, status, state, late, attempted_at, completed_at, duration_millis, response_code,
+      response_body, response_truncated, rail_reference, rail_code, error_code, error_message
+    FROM dispatch_attempt WHERE dispatch_job_id = $1 AND attempt_number > $2
+    ORDER BY attempt_number, late LIMIT $3";
 
 /// One attempt.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +25,9 @@ pub struct AttemptRow {
     pub attempt_id: AttemptId,
     /// Counts begins, from 1.
     pub attempt_no: u32,
-    /// What became of it.
+    /// What became of it, in S3's words.
+    pub status: AttemptStatus,
+    /// The same in S2's, which tell more.
     pub state: AttemptState,
     /// A result that came after the attempt had been given up.
     pub late: bool,
@@ -38,8 +35,6 @@ pub struct AttemptRow {
     pub claimed_at: Timestamp,
     /// When the call ended.
     pub completed_at: Option<Timestamp>,
-    /// When that was committed.
-    pub recorded_at: Option<Timestamp>,
     /// From the start of the call to its end, in milliseconds.
     pub latency_ms: Option<i32>,
     /// HTTP status.
@@ -56,8 +51,6 @@ pub struct AttemptRow {
     pub error_code: Option<String>,
     /// The same for people.
     pub error_message: Option<String>,
-    /// Which node began it.
-    pub node_id: NodeId,
 }
 
 /// The attempts numbered above `after`, in order, at most [`ATTEMPTS_LIST_MAX`]. Empty for an unknown job as well.
@@ -75,14 +68,14 @@ pub async fn attempts(store: &Store, id: OutboxId, after: u32) -> Result<Vec<Att
 
 fn attempt(row: &Row) -> Result<AttemptRow, StoreError> {
     Ok(AttemptRow {
-        attempt_id: AttemptId(row.try_get("attempt_id")?),
-        attempt_no: count(row, "attempt_no")?,
+        attempt_id: AttemptId(row.try_get("id")?),
+        attempt_no: count(row, "attempt_number")?,
+        status: word(row, "status", AttemptStatus::parse)?,
         state: word(row, "state", AttemptState::parse)?,
         late: row.try_get("late")?,
-        claimed_at: row.try_get("claimed_at")?,
+        claimed_at: row.try_get("attempted_at")?,
         completed_at: row.try_get("completed_at")?,
-        recorded_at: row.try_get("recorded_at")?,
-        latency_ms: row.try_get("latency_ms")?,
+        latency_ms: row.try_get("duration_millis")?,
         response_code: row.try_get("response_code")?,
         response_body: row.try_get("response_body")?,
         response_truncated: row.try_get("response_truncated")?,
@@ -90,6 +83,5 @@ fn attempt(row: &Row) -> Result<AttemptRow, StoreError> {
         rail_code: row.try_get("rail_code")?,
         error_code: row.try_get("error_code")?,
         error_message: row.try_get("error_message")?,
-        node_id: NodeId(row.try_get("node_id")?),
     })
 }

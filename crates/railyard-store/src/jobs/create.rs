@@ -10,6 +10,7 @@ use super::columns::{Columns, Fields};
 use crate::connect::{Conn, Store};
 use crate::error::StoreError;
 use crate::listen::WORK_CHANNEL;
+use crate::transaction::repeated;
 
 /// One statement whatever the number of jobs. Arrays of plain types, since a composite's type would have to be looked
 /// up on each new connection. `$22` is how long locks are waited for.
@@ -32,15 +33,24 @@ pub(super) const MANY: &str = "
 const ONE: &str = "
     SELECT * FROM enqueue_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)";
 
+/// What an idempotency key said of a job, or of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is new.
+    Created,
+    /// The key was used before for the same content: this is the first.
+    Repeated,
+    /// The key was used before for other content. Nothing was made.
+    Conflict,
+}
+
 /// What became of one job of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Created {
+    /// What its key said.
+    pub taken: Taken,
     /// Its id, or that of the job that used the idempotency key first.
     pub outbox_id: OutboxId,
-    /// False: the key was used before.
-    pub created: bool,
-    /// The key was used before, for other content. Nothing was made.
-    pub conflict: bool,
     /// Its place in its group; none if it has no order, waits for its date or was not made.
     pub sequence_id: Option<SequenceId>,
     /// When the job of this id was accepted, as its row says it.
@@ -56,11 +66,15 @@ pub struct Created {
 /// the same call with the same idempotency key finds out.
 pub async fn create(store: &Store, jobs: &[NewJob]) -> Result<Vec<Created>, StoreError> {
     let columns = Columns::of(jobs)?;
+    repeated(|| create_once(store, &columns, jobs.len())).await
+}
+
+async fn create_once(store: &Store, columns: &Columns<'_>, count: usize) -> Result<Vec<Created>, StoreError> {
     let conn = store.api().await?;
     let result = match columns.one() {
         None => Ok(Vec::new()),
-        Some(fields) if jobs.len() == 1 => one(&conn, fields).await,
-        Some(_) => many(&conn, &columns).await,
+        Some(fields) if count == 1 => one(&conn, fields).await,
+        Some(_) => many(&conn, columns).await,
     };
     give_back(conn, result)
 }
@@ -101,10 +115,14 @@ async fn many(conn: &Conn, columns: &Columns<'_>) -> Result<Vec<Created>, StoreE
 /// A row of an item that was taken.
 pub(super) fn created(row: &Row) -> Result<Created, StoreError> {
     let outbox_id: Uuid = row.try_get("outbox_id")?;
+    let taken = match (row.try_get("created")?, row.try_get("conflict")?) {
+        (_, true) => Taken::Conflict,
+        (true, false) => Taken::Created,
+        (false, false) => Taken::Repeated,
+    };
     Ok(Created {
+        taken,
         outbox_id: OutboxId(outbox_id),
-        created: row.try_get("created")?,
-        conflict: row.try_get("conflict")?,
         sequence_id: row.try_get::<_, Option<i64>>("sequence_id")?.map(SequenceId),
         created_at: row.try_get("created_at")?,
     })

@@ -16,12 +16,11 @@ use super::columns::Columns;
 use super::create::{Created, MANY, created, give_back};
 use crate::connect::{Conn, Store};
 use crate::error::StoreError;
+use crate::transaction::repeated;
 
 /// How long the whole batch waits for a lock, and each part of one that has waited in vain.
 const WHOLE_LOCK_TIMEOUT_MS: u32 = 1000;
 const PART_LOCK_TIMEOUT_MS: u32 = 100;
-/// A serialization failure or a deadlock did nothing: the same transaction again, so many times.
-const REPEATS_MAX: u32 = 3;
 /// After this the parts that have not had their turn are to come again: the caller has a deadline of its own.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -47,6 +46,14 @@ pub enum Placed {
         /// Its words, for our log.
         detail: String,
     },
+}
+
+impl Placed {
+    /// What stands before it took too long.
+    #[must_use]
+    pub fn not_tried() -> Self {
+        Self::Later { detail: "was not tried: what stands before it took too long".to_owned() }
+    }
 }
 
 /// Indices of items that must keep their order among themselves.
@@ -105,8 +112,7 @@ async fn rows(conn: &Conn, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Res
 
 /// Places `count` items that stand in these lanes.
 pub(crate) async fn place(way: &impl Together, lanes: Vec<Lane>, count: usize) -> Result<Vec<Placed>, StoreError> {
-    let later = || Placed::Later { detail: "was not tried: what stands before it took too long".to_owned() };
-    let mut placed: Vec<Placed> = (0..count).map(|_| later()).collect();
+    let mut placed: Vec<Placed> = (0..count).map(|_| Placed::not_tried()).collect();
     let mut any = false;
     let mut parts: VecDeque<Vec<Lane>> = VecDeque::from([lanes]);
     let mut lock_timeout_ms = WHOLE_LOCK_TIMEOUT_MS;
@@ -121,7 +127,7 @@ pub(crate) async fn place(way: &impl Together, lanes: Vec<Lane>, count: usize) -
         if indices.is_empty() {
             continue;
         }
-        match repeated(way, &indices, lock_timeout_ms).await {
+        match repeated(|| way.together(&indices, lock_timeout_ms)).await {
             Ok(rows) => {
                 any = true;
                 for (index, one) in indices.into_iter().zip(rows) {
@@ -149,24 +155,13 @@ pub(crate) async fn place(way: &impl Together, lanes: Vec<Lane>, count: usize) -
     Ok(placed)
 }
 
-/// A transaction that did nothing since it met others is sent again as it is.
-async fn repeated(way: &impl Together, indices: &[usize], lock_timeout_ms: u32) -> Result<Vec<Placed>, StoreError> {
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        match way.together(indices, lock_timeout_ms).await {
-            Err(StoreError::Repeat { .. }) if tries < REPEATS_MAX => {}
-            other => return other,
-        }
-    }
-}
-
 /// A lane that failed as a whole with `error`: item after item, up to the first that cannot be stored.
 async fn one_by_one(way: &impl Together, lane: &[usize], placed: &mut [Placed], error: StoreError) {
     let mut error = error;
     for &index in lane {
         if lane.len() > 1 {
-            match repeated(way, &[index], PART_LOCK_TIMEOUT_MS).await {
+            let only = [index];
+            match repeated(|| way.together(&only, PART_LOCK_TIMEOUT_MS)).await {
                 Ok(mut rows) => {
                     if let Some(row) = rows.pop() {
                         placed[index] = row;

@@ -16,7 +16,7 @@ use crate::connect::{Conn, Store};
 use crate::error::StoreError;
 use crate::holds::{Decision, REASON_CHARS_MAX};
 use crate::row::word;
-use crate::transaction::{begin, begin_read, end};
+use crate::transaction::{begin, begin_read, end, repeated};
 
 /// Most jobs of one call: its transaction holds their groups' sequences.
 pub const REPLAY_MAX: usize = 500;
@@ -24,8 +24,6 @@ pub const REPLAY_MAX: usize = 500;
 const BYTES_MAX: i64 = 32 * 1024 * 1024;
 /// No NOTIFY inside: whoever calls tells the owners after the commit.
 const SETTINGS: &str = "SET LOCAL railyard.notify = 'off'; SET LOCAL statement_timeout = '20s'";
-/// Deadlocks did nothing: the same call again, so many times.
-const TRIES_MAX: u32 = 3;
 /// Longest preview, in milliseconds.
 const PREVIEW_MS_MAX: u32 = 10_000;
 
@@ -62,14 +60,22 @@ pub enum ReplayResult {
 }
 
 impl ReplayResult {
-    fn parse(text: &str) -> Option<Self> {
-        match text {
-            "CREATED" => Some(Self::Created),
-            "EXISTING" => Some(Self::Existing),
-            "REFUSED" => Some(Self::Refused),
-            "UNKNOWN" => Some(Self::Unknown),
-            _ => None,
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Created, Self::Existing, Self::Refused, Self::Unknown];
+
+    /// As the database and the API say it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "CREATED",
+            Self::Existing => "EXISTING",
+            Self::Refused => "REFUSED",
+            Self::Unknown => "UNKNOWN",
         }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|result| result.as_str() == text)
     }
 }
 
@@ -113,16 +119,12 @@ pub struct ReplayStep {
 /// [`StoreError::Busy`]: nothing was made; other errors of the database.
 pub async fn replay(store: &Store, ids: &[OutboxId], decision: Decision<'_>) -> Result<Vec<Replayed>, StoreError> {
     let ids: Vec<Uuid> = ids.iter().take(REPLAY_MAX).map(|id| id.0).collect();
-    let mut tries = 0;
-    loop {
-        tries += 1;
+    repeated(|| async {
         let conn = begin(store, SETTINGS).await?;
         let result = replay_in(&conn, &ids, decision).await;
-        match end(conn, result).await {
-            Err(StoreError::Repeat { .. }) if tries < TRIES_MAX => {}
-            done => return done,
-        }
-    }
+        end(conn, result).await
+    })
+    .await
 }
 
 /// Makes up to `limit` again of the jobs that the filter finds and that nobody has replayed. Without a `walk`, begins
@@ -137,17 +139,28 @@ pub async fn replay_found(
     limit: usize,
     decision: Decision<'_>,
 ) -> Result<ReplayStep, StoreError> {
-    let filter = failed(filter);
-    let mut tries = 0;
-    loop {
-        tries += 1;
+    let filter = dead_letters(filter);
+    repeated(|| async {
         let conn = begin(store, SETTINGS).await?;
-        let result = step_in(&conn, &filter, walk, limit.clamp(1, REPLAY_MAX), decision).await;
-        match end(conn, result).await {
-            Err(StoreError::Repeat { .. }) if tries < TRIES_MAX => {}
-            done => return done,
-        }
-    }
+        let result = step_in(&conn, &filter, walk, limit, Some(decision)).await;
+        end(conn, result).await
+    })
+    .await
+}
+
+/// What [`replay_found`] would do, of the same jobs at this moment.
+///
+/// # Errors
+/// [`StoreError::TooSlow`] and other errors of the database.
+pub async fn preview_found(
+    store: &Store,
+    filter: &Filter,
+    walk: Option<Walk>,
+    limit: usize,
+) -> Result<ReplayStep, StoreError> {
+    let conn = begin_read(store, PREVIEW_MS_MAX).await?;
+    let result = step_in(&conn, &dead_letters(filter), walk, limit, None).await;
+    end(conn, result).await
 }
 
 /// What [`replay`] would do, of the same jobs at this moment.
@@ -157,26 +170,28 @@ pub async fn replay_found(
 pub async fn replay_preview(store: &Store, ids: &[OutboxId]) -> Result<Vec<Replayed>, StoreError> {
     let conn = begin_read(store, PREVIEW_MS_MAX).await?;
     let ids: Vec<Uuid> = ids.iter().take(REPLAY_MAX).map(|id| id.0).collect();
-    let result = match conn.query(PREVIEW, &[&ids]).await {
-        Ok(rows) => rows.iter().map(replayed).collect(),
-        Err(error) => Err(error.into()),
-    };
+    let result = preview_in(&conn, &ids).await;
     end(conn, result).await
+}
+
+async fn preview_in(conn: &Conn, ids: &[Uuid]) -> Result<Vec<Replayed>, StoreError> {
+    conn.query(PREVIEW, &[&ids]).await?.iter().map(replayed).collect()
 }
 
 /// The filter of [`replay_found`], as a search takes it.
 #[must_use]
-pub fn failed(filter: &Filter) -> Filter {
+pub fn dead_letters(filter: &Filter) -> Filter {
     let status = filter.status.or(Some(JobStatus::Ended(EndStatus::Error)));
     Filter { status, unreplayed: true, ..filter.clone() }
 }
 
+/// A step of a walk; without a decision, what it would be.
 async fn step_in(
     conn: &Conn,
     filter: &Filter,
     walk: Option<Walk>,
     limit: usize,
-    decision: Decision<'_>,
+    decision: Option<Decision<'_>>,
 ) -> Result<ReplayStep, StoreError> {
     let walk = match walk {
         Some(walk) => walk,
@@ -186,9 +201,12 @@ async fn step_in(
         }
     };
     let order = Order::OldestFirst { above: walk.above, up_to: walk.up_to };
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let limit = i64::try_from(limit.clamp(1, REPLAY_MAX)).unwrap_or(i64::MAX);
     let ids = search::ids_in(conn, filter, order, limit, 0).await?;
-    let results = replay_in(conn, &ids, decision).await?;
+    let results = match decision {
+        Some(decision) => replay_in(conn, &ids, decision).await?,
+        None => preview_in(conn, within_bytes(conn, &ids).await?).await?,
+    };
     let above = results.last().map(|last| last.of).or(walk.above);
     let remaining = search::count_in(conn, filter, Some((above, walk.up_to))).await?;
     let next = (remaining > 0).then_some(Walk { above, up_to: walk.up_to });

@@ -39,7 +39,7 @@ pub struct Filter {
     /// The producer's id.
     pub external_id: Option<String>,
     /// Accepted at this moment or later. Moments are whole milliseconds here: a part of one counts as the next.
-    pub created_from: Option<Timestamp>,
+    pub created_after: Option<Timestamp>,
     /// Accepted before this moment.
     pub created_before: Option<Timestamp>,
     /// Entries that it has.
@@ -57,7 +57,7 @@ pub enum Page {
         size: u32,
     },
     /// Behind a job, or from the newest on: counts nothing, and costs the same however deep.
-    Behind {
+    After {
         /// The last job of the page before.
         job: Option<OutboxId>,
         /// Jobs of a page.
@@ -89,11 +89,11 @@ pub async fn search(store: &Store, filter: &Filter, page: Page) -> Result<Found,
 async fn search_in(conn: &Conn, filter: &Filter, page: Page) -> Result<Found, StoreError> {
     let (behind, size, offset) = match page {
         Page::Number { page, size } => (None, clamped(size), i64::from(page) * clamped(size)),
-        Page::Behind { job, size } => (job, clamped(size), 0),
+        Page::After { job, size } => (job, clamped(size), 0),
     };
     let total = match page {
         Page::Number { .. } => Some(count_in(conn, filter, None).await?),
-        Page::Behind { .. } => None,
+        Page::After { .. } => None,
     };
     // One more than the page tells whether there is more.
     let mut ids = ids_in(conn, filter, Order::NewestFirst { below: behind }, size + 1, offset).await?;
@@ -163,7 +163,7 @@ pub(super) struct Bounds {
 impl Bounds {
     pub(super) fn of(filter: &Filter) -> Self {
         Self {
-            low: filter.created_from.map_or(Uuid::nil(), floor),
+            low: filter.created_after.map_or(Uuid::nil(), floor),
             high: filter.created_before.map_or(Uuid::max(), floor),
         }
     }

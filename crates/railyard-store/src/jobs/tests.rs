@@ -25,7 +25,7 @@ async fn s3_01_a_job_is_stored_as_it_was_given() {
     job.expires_at = Some("2999-01-01T00:00:00Z".parse().unwrap());
     job.idempotency_key = Some("k".to_owned());
     let made = t.create(&job).await;
-    assert!(made.created && !made.conflict);
+    assert_eq!(made.taken, Taken::Created);
     assert_eq!(made.sequence_id, Some(SequenceId(1)));
 
     let row = get(&t.store, made.outbox_id).await.unwrap().unwrap();
@@ -47,14 +47,14 @@ async fn s3_04_a_key_stands_for_one_content() {
     job.idempotency_key = Some("once".to_owned());
     let first = t.create(&job).await;
     let again = t.create(&job).await;
-    assert_eq!((again.outbox_id, again.created, again.conflict), (first.outbox_id, false, false));
+    assert_eq!((again.outbox_id, again.taken), (first.outbox_id, Taken::Repeated));
     let mut other = job.clone();
     other.payload = bytes::Bytes::from_static(b"{\"a\":1}");
     let conflict = t.create(&other).await;
-    assert_eq!((conflict.outbox_id, conflict.created, conflict.conflict), (first.outbox_id, false, true));
+    assert_eq!((conflict.outbox_id, conflict.taken), (first.outbox_id, Taken::Conflict));
     let mut elsewhere = other.clone();
     elsewhere.source = "warehouse".to_owned();
-    assert!(t.create(&elsewhere).await.created, "keys are unique within a source");
+    assert_eq!(t.create(&elsewhere).await.taken, Taken::Created, "keys are unique within a source");
     assert_eq!(
         t.one::<i64>("SELECT next_sequence_id FROM participant_outbox_sequences").await,
         3,
@@ -112,7 +112,7 @@ async fn a_second_user_of_a_key_waits_a_moment_and_is_then_told_to_come_again() 
     let refused = create(&t.store, std::slice::from_ref(&job)).await.unwrap_err();
     assert!(matches!(refused, StoreError::Busy { .. }), "{refused}");
     t.sql.batch_execute("ROLLBACK").await.unwrap();
-    assert!(t.create(&job).await.created);
+    assert_eq!(t.create(&job).await.taken, Taken::Created);
 }
 
 #[tokio::test]
@@ -292,9 +292,9 @@ async fn one_and_many_are_the_same_way_in() {
     // The first's own time comes back with its repeat, on both ways.
     let first = t.create(&kinds[0]).await;
     let of_row: Timestamp = t.one("SELECT created_at FROM dispatch_job WHERE idempotency_key = 'k1'").await;
-    assert_eq!((first.created, first.created_at), (false, of_row));
+    assert_eq!((first.taken, first.created_at), (Taken::Repeated, of_row));
     let pair = create(&t.store, &kinds[..2]).await.unwrap();
-    assert_eq!((pair[0].created, pair[0].created_at, pair[1].created), (false, of_row, true));
+    assert_eq!((pair[0].taken, pair[0].created_at, pair[1].taken), (Taken::Repeated, of_row, Taken::Created));
     type Change = fn(&mut NewJob);
     let changes: [(&str, Change); 6] = [
         ("source", |job| job.source = "x".repeat(256)),
@@ -319,6 +319,6 @@ async fn one_and_many_are_the_same_way_in() {
         assert_eq!((a.as_str(), b.as_str(), ordinal, said), (field, field, 2, also));
         let each = create_each(&t.store, &[bad, t.job(None)]).await.unwrap();
         assert!(matches!(&each[0], Placed::Refused { field: named, .. } if named == field), "{each:?}");
-        assert!(matches!(&each[1], Placed::Taken(made) if made.created), "{each:?}");
+        assert!(matches!(&each[1], Placed::Taken(made) if made.taken == Taken::Created), "{each:?}");
     }
 }

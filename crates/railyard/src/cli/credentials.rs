@@ -119,7 +119,8 @@ impl std::fmt::Debug for RotateCredentials {
 pub(crate) struct DeleteCredentials {
     /// Their id.
     pub(crate) id: String,
-    /// Even though open jobs use them: those end in ERROR with that reason.
+    /// Even though they are used: open jobs end in ERROR with that reason, subscriptions are disabled, and rails refuse
+    /// jobs that name no others.
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]

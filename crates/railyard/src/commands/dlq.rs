@@ -57,7 +57,8 @@ async fn replay(args: &ReplayDlq) -> anyhow::Result<ExitCode> {
     let client = Client::new(&args.api)?;
     let filter = object(&args.filter, args.status.as_str());
     let preview = post(&client, &json!({ "filter": filter, "preview": true })).await?;
-    let count = preview["replayed"].as_u64().unwrap_or_default();
+    // So many that the first call would make again, and so many that it would leave for others.
+    let count = ["replayed", "remaining"].iter().filter_map(|name| preview[name].as_u64()).sum();
     if args.preview && args.json {
         output::json(&preview)?;
         return Ok(ExitCode::SUCCESS);

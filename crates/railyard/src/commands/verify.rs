@@ -61,7 +61,7 @@ mod tests {
         check(&args, secret, body, at.parse().unwrap())
     }
 
-    /// The vector of interfaces.md, by openssl.
+    /// The vector of the tests in core/signing, by openssl.
     #[test]
     fn s3_14_the_contracts_vector() {
         let signed = [

@@ -85,7 +85,7 @@ async fn s3_08_s3_10_filters_hold_together() {
     assert_eq!(found(&t, &Filter { group: text("other"), ..Filter::default() }).await, [d]);
 }
 
-/// `created_from` is part of the window and `created_before` is not, to the millisecond that a job shows.
+/// `created_after` is part of the window and `created_before` is not, to the millisecond that a job shows.
 #[tokio::test]
 async fn s3_08_windows_of_time_join_without_gap_or_overlap() {
     let t = TestStore::new().await;
@@ -96,12 +96,12 @@ async fn s3_08_windows_of_time_join_without_gap_or_overlap() {
     }
     let at = made[1].created_at;
     let before = Filter { created_before: Some(at), ..Filter::default() };
-    let from = Filter { created_from: Some(at), ..Filter::default() };
+    let from = Filter { created_after: Some(at), ..Filter::default() };
     assert_eq!(found(&t, &before).await, [made[0].outbox_id]);
     assert_eq!(found(&t, &from).await, [made[2].outbox_id, made[1].outbox_id]);
     let exactly = Filter { created_before: Some(at + jiff::SignedDuration::from_micros(1)), ..from };
     assert_eq!(found(&t, &exactly).await, [made[1].outbox_id]);
-    let never = Filter { created_from: Some(Timestamp::MAX), created_before: Some(Timestamp::MIN), ..exactly };
+    let never = Filter { created_after: Some(Timestamp::MAX), created_before: Some(Timestamp::MIN), ..exactly };
     assert_eq!(found(&t, &never).await, []);
 }
 
@@ -121,7 +121,7 @@ async fn s3_08_pages_meet_each_job_once() {
         }
         let mut job = None;
         loop {
-            let found = search(&t.store, &Filter::default(), Page::Behind { job, size }).await.unwrap();
+            let found = search(&t.store, &Filter::default(), Page::After { job, size }).await.unwrap();
             assert_eq!(found.total, None);
             by_cursor.extend(found.jobs.iter().map(|job| job.outbox_id));
             job = found.next;

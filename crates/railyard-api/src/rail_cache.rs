@@ -19,11 +19,11 @@ const LOOK_AGAIN_MIN: Duration = Duration::from_millis(500);
 type Rails = Arc<BTreeMap<String, RailSpec>>;
 
 #[derive(Default)]
-pub(crate) struct Catalog {
+pub(crate) struct RailCache {
     read: Mutex<Option<(Instant, Rails)>>,
 }
 
-impl Catalog {
+impl RailCache {
     /// The rail of this name; none if there is none.
     pub(crate) async fn rail(&self, store: &Store, name: &str) -> Result<Option<RailSpec>, StoreError> {
         let mut read = self.read.lock().await;

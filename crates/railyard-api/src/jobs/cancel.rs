@@ -1,13 +1,12 @@
-//! What an operator decides about jobs: each decision is on record with the name of the token, and its reason if one
-//! was given.
+//! A job is taken out that waits. The decision is on record with the name of the token, and its reason if one was given.
 
 use axum::Json;
 use axum::extract::State;
 use railyard_store::holds::Decision;
 use railyard_store::jobs::{self, Cancelled};
 
-use super::job_id;
 use super::view::JobView;
+use super::{job_id, no_such_job};
 use crate::auth::{Caller, Decide};
 use crate::body::OptionalBody;
 use crate::fields::Fields;
@@ -41,6 +40,6 @@ pub(crate) async fn cancel(
             let status = status.as_str();
             Err(Problem::conflict(format!("the job is {status}: only PENDING and FAILED ones can be cancelled")))
         }
-        Cancelled::Unknown => Err(Problem::not_found(format!("no job has the id {id}"))),
+        Cancelled::Unknown => Err(no_such_job(id)),
     }
 }
