@@ -28,6 +28,18 @@ impl Fleet {
         .await
     }
 
+    /// The same with links in plaintext; each node still needs an address for them.
+    pub(crate) async fn linked() -> Self {
+        Self::with(|sandbox| {
+            sandbox
+                .with_toml("[rails.payment_webhook]\nkind = \"payment\"\nidempotent = true\n")
+                .with_toml("[cluster]\nplaintext = true\ncookie_env = \"CLUSTER_COOKIE\"\n")
+                .env("CLUSTER_COOKIE", crate::linked::COOKIE)
+                .set("reaper.zombies_max", 100)
+        })
+        .await
+    }
+
     /// The same with what is in doubt held for a person, as configured by default.
     pub(crate) async fn holding() -> Self {
         Self::with(|sandbox| sandbox).await

@@ -40,6 +40,13 @@ impl LinkedFleet {
         (node, door)
     }
 
+    /// The same without TLS.
+    pub(crate) fn plain(&self, name: &str) -> (NodeProcess, SocketAddr) {
+        let (node, door) = self.bare(name);
+        node.set_env("RAILYARD_CLUSTER__PLAINTEXT", "true");
+        (node, door)
+    }
+
     fn bare(&self, name: &str) -> (NodeProcess, SocketAddr) {
         let node = self.fleet.node(name);
         let door = SocketAddr::from(([127, 0, 0, 1], free_port()));
@@ -66,8 +73,18 @@ impl LinkedFleet {
         path
     }
 
+    /// The authority of all certificates.
+    pub(crate) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
     /// Starts them all and waits until each is linked to all others.
     pub(crate) async fn start<const N: usize>(&self, nodes: [&NodeProcess; N]) {
+        self.start_more(nodes, N - 1).await;
+    }
+
+    /// Starts some more and waits until each is linked to so many.
+    pub(crate) async fn start_more<const N: usize>(&self, nodes: [&NodeProcess; N], peers: usize) {
         for node in nodes {
             node.start();
         }
@@ -75,7 +92,7 @@ impl LinkedFleet {
             node.await_ready().await;
         }
         for node in nodes {
-            linked_to(node, N - 1).await;
+            linked_to(node, peers).await;
         }
     }
 }
@@ -105,4 +122,11 @@ pub(crate) async fn linked_to(node: &NodeProcess, peers: usize) {
 /// How often its log says this.
 pub(crate) fn said(node: &NodeProcess, words: &str) -> usize {
     node.log().lines().filter(|line| line.contains(words)).count()
+}
+
+/// Bytes of memory that it holds now.
+pub(crate) fn resident(node: &NodeProcess) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", node.pid().unwrap())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().trim().parse::<u64>().unwrap() << 10
 }

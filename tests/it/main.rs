@@ -15,6 +15,7 @@ mod freeze;
 mod hand;
 mod holds;
 mod hooks;
+mod hostile;
 mod invariants;
 mod late;
 mod lease;

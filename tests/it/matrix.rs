@@ -1,6 +1,6 @@
 //! The fault matrix: three nodes under load with failing answers, and one kind of fault after the other, each by several
 //! seeds. Judged by the receiver's log: nothing lost, nothing overtaken, never two of a group at once, and each
-//! duplicate on record as in doubt.
+//! duplicate on record as in doubt. Nodes are linked; `cluster.rs` plays without links.
 //!
 //! By default each fault is played with one seed and few messages. `RAILYARD_MATRIX=3` plays the long form: so many seeds,
 //! more messages, a minute of churn; `tests/README.md` has its last figures.
@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use railyard_testkit::verify::{self, Verdict};
-use railyard_testkit::{Cut, FakeRail, FaultProxy, Mode, NodeProcess, eventually, seed};
+use railyard_testkit::{Cut, FakeRail, FaultProxy, Mode, NodeProcess, eventually, free_port, seed};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::clock::faketime;
 use crate::fleet::{Fleet, LATER};
+use crate::linked::linked_to;
 use crate::record::{Record, misplaced};
 use crate::world::{SECRET, SOON};
 
@@ -52,24 +53,31 @@ struct Run {
     fleet: Fleet,
     nodes: Vec<NodeProcess>,
     ways: Vec<FaultProxy>,
+    /// The way to each node's cluster port.
+    doors: Vec<FaultProxy>,
     rail: FakeRail,
     dice: StdRng,
 }
 
 impl Run {
     async fn start(seed: u64) -> Self {
-        let fleet = Fleet::new().await;
+        let fleet = Fleet::linked().await;
         let upstream = address_in(fleet.world.db.url());
-        let (mut nodes, mut ways) = (Vec::new(), Vec::new());
+        let (mut nodes, mut ways, mut doors) = (Vec::new(), Vec::new(), Vec::new());
         for name in NAMES {
             let way = FaultProxy::postgres(upstream).await;
             let node = fleet.node(name);
             node.set_env("RAILYARD_DATABASE__URL", &way.url(fleet.world.db.url()));
+            let listen = SocketAddr::from(([127, 0, 0, 1], free_port()));
+            let door = FaultProxy::tcp(listen).await;
+            node.set_env("RAILYARD_CLUSTER__LISTEN", &format!("\"{listen}\""));
+            node.set_env("RAILYARD_CLUSTER__ADVERTISE", &format!("\"{}\"", door.address()));
             nodes.push(node);
             ways.push(way);
+            doors.push(door);
         }
         let rail = FakeRail::start().await.fails_randomly(8, seed).takes(Duration::from_millis(15));
-        let run = Self { fleet, nodes, ways, rail, dice: StdRng::seed_from_u64(seed) };
+        let run = Self { fleet, nodes, ways, doors, rail, dice: StdRng::seed_from_u64(seed) };
         for node in &run.nodes[..3] {
             node.start();
         }
@@ -77,7 +85,35 @@ impl Run {
             node.await_ready().await;
         }
         run.shared(3).await;
+        for node in &run.nodes[..3] {
+            linked_to(node, 2).await;
+        }
         run
+    }
+
+    /// No link passes anything.
+    fn silence_links(&self) {
+        for door in &self.doors {
+            door.set(Mode::BlackHole);
+        }
+    }
+
+    /// No link stands, and none can be opened.
+    fn cut_links(&self) {
+        for door in &self.doors {
+            door.set(Mode::Refuse);
+            door.cut(Cut::Reset);
+        }
+    }
+
+    /// Links are there again.
+    async fn mend_links(&self) {
+        for door in &self.doors {
+            door.set(Mode::Pass);
+        }
+        for node in &self.nodes[..3] {
+            linked_to(node, 2).await;
+        }
     }
 
     /// One of the first three.
@@ -242,6 +278,44 @@ async fn matrix_cut_from_the_database() {
         run.amid_calls().await;
         run.ways[victim].set(Mode::Pass);
         run.nodes[victim].await_ready().await;
+    })
+    .await;
+}
+
+/// Nodes cut from each other and not from the database: half-open first, then refused, with a death meanwhile, then back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn matrix_cut_from_peers() {
+    play("cut from peers", async |run, _| {
+        let victim = run.victim();
+        run.amid_calls().await;
+        run.silence_links();
+        run.amid_calls().await;
+        run.nodes[victim].kill9();
+        run.amid_calls().await;
+        run.cut_links();
+        run.nodes[victim].start();
+        run.nodes[victim].await_ready().await;
+        run.amid_calls().await;
+        run.mend_links().await;
+        run.amid_calls().await;
+    })
+    .await;
+}
+
+/// One node cut from the database past its lease while all are cut from each other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn matrix_cut_from_both() {
+    play("cut from both", async |run, _| {
+        let victim = run.victim();
+        run.amid_calls().await;
+        run.cut_links();
+        run.ways[victim].set(Mode::BlackHole);
+        tokio::time::sleep(PAST_THE_LEASE).await;
+        run.ways[victim].set(Mode::Pass);
+        run.ways[victim].cut(Cut::Reset);
+        run.amid_calls().await;
+        run.nodes[victim].await_ready().await;
+        run.mend_links().await;
     })
     .await;
 }

@@ -6,6 +6,7 @@ mod view;
 use axum::Json;
 use axum::extract::State;
 use railyard_core::ParticipantId;
+use railyard_store::cluster;
 use railyard_store::holds::{self, View};
 use serde::Serialize;
 use utoipa::openapi::Object;
@@ -14,10 +15,11 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::auth::{Caller, Read};
+use crate::cluster::gather;
 use crate::openapi::shape::word;
 use crate::problem::Problem;
 use crate::query::{Ask, Asked, Named, Pairs, cut, size, value};
-use crate::state::ApiState;
+use crate::state::{ApiState, Question};
 
 pub(crate) use decide::{MaybeReasonBody, Paused, ReasonBody, reason, reason_alone, reason_if_any};
 use view::GroupView;
@@ -46,6 +48,17 @@ struct ListView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     next_cursor: Option<ParticipantId>,
+    /// Nodes that did not answer when they were asked what they hold of these groups, in words.
+    gaps: Vec<String>,
+}
+
+/// Asks all nodes what they hold of these groups.
+async fn live(state: &ApiState, groups: Vec<GroupView>) -> Result<(Vec<GroupView>, Vec<String>), Problem> {
+    let cluster = cluster::read(state.store()).await?;
+    let names = groups.iter().map(GroupView::name).collect();
+    let gathered = gather(state, &cluster.members, &Question::Groups(names)).await;
+    let groups = groups.into_iter().map(|group| group.with(&cluster, &gathered)).collect();
+    Ok((groups, gathered.gaps))
 }
 
 #[derive(IntoParams)]
@@ -87,7 +100,8 @@ async fn list(
     let mut rows = holds::list(state.store(), view, after.as_ref(), i64::from(size) + 1).await?;
     let more = cut(&mut rows, size) && view.has_pages();
     let next_cursor = rows.last().filter(|_| more).map(|row| row.group.clone());
-    Ok(Json(ListView { items: rows.into_iter().map(GroupView::from).collect(), next_cursor }))
+    let (items, gaps) = live(&state, rows.into_iter().map(GroupView::from).collect()).await?;
+    Ok(Json(ListView { items, next_cursor, gaps }))
 }
 
 /// A group as it stands.
@@ -96,7 +110,10 @@ async fn list(
     responses((status = 200, description = "Depth, head, attempt in flight, holds", body = GroupView)))]
 async fn read(_: Caller<Read>, State(state): State<ApiState>, Named(id): Named) -> Result<Json<GroupView>, Problem> {
     let found = holds::get(state.store(), &group_name(&id)?).await?;
-    found.map(|row| Json(row.into())).ok_or_else(|| Problem::not_found("nothing was ever heard of this group"))
+    let row = found.ok_or_else(|| Problem::not_found("nothing was ever heard of this group"))?;
+    let (mut groups, gaps) = live(&state, vec![row.into()]).await?;
+    let group = groups.pop().ok_or_else(Problem::internal)?;
+    Ok(Json(group.with_gaps(gaps)))
 }
 
 /// What this node's actors say about themselves.

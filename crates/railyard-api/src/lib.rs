@@ -15,6 +15,7 @@ pub mod serve;
 
 mod audit;
 mod body;
+mod cluster;
 mod credentials;
 mod dlq;
 mod docs;
@@ -45,8 +46,8 @@ pub use openapi::openapi_json;
 pub use problem::Problem;
 pub use serve::{ServeOptions, serve};
 pub use state::{
-    ApiOptions, ApiState, BATCHES_KIB_MAX, BODIES_KIB_MAX, NAMED_GROUPS_DEFAULT, NodeView, REQUEST_TIMEOUT,
-    REQUESTS_MAX, Readiness,
+    ApiOptions, ApiState, BATCHES_KIB_MAX, BODIES_KIB_MAX, Future, LinkState, Links, NAMED_GROUPS_DEFAULT, NodeView,
+    Question, REQUEST_TIMEOUT, REQUESTS_MAX, Readiness,
 };
 
 /// All routes over this state.
@@ -68,6 +69,7 @@ fn routes_in_turn() -> OpenApiRouter<ApiState> {
         .merge(credentials::routes())
         .merge(groups::routes())
         .merge(rails::routes())
+        .merge(cluster::routes())
         .merge(dlq::routes())
         .merge(audit::routes())
 }

@@ -1,13 +1,16 @@
 //! What every handler is given.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::Registry;
+use railyard_core::NodeId;
 use railyard_core::limits::PAYLOAD_BYTES_DEFAULT;
 use railyard_store::Store;
 use railyard_store::crypt::MasterKeys;
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 use crate::auth::Auth;
 use crate::health::Pings;
@@ -37,8 +40,52 @@ pub trait NodeView: Send + Sync + 'static {
     fn wake(&self);
     /// What the node's actors say about themselves, bounded in size.
     fn groups(&self) -> serde_json::Value;
-    /// Read credentials, rails and switches anew.
+    /// Read credentials, rails and switches anew, here and on all nodes that are linked.
     fn flush_caches(&self);
+    /// Its membership; none while it has none.
+    fn node_id(&self) -> Option<NodeId>;
+    /// The links of this process; none if it takes none.
+    fn links(&self) -> Option<Links>;
+    /// Asks a linked process, or this one. Bounded in time; none means *don't know*.
+    fn ask(&self, process: Option<Uuid>, question: Question) -> Future<Option<serde_json::Value>>;
+}
+
+/// A future that whoever asked may take elsewhere.
+pub type Future<T> = Pin<Box<dyn std::future::Future<Output = T> + Send>>;
+
+/// What nodes are asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// What the actors say about themselves: an object.
+    Observe,
+    /// To which processes there are links: a list of ids.
+    Links,
+    /// What memory holds of these groups: an object by group, those left out that are not there.
+    Groups(Vec<String>),
+}
+
+/// The links of a process.
+#[derive(Clone, Debug, Default)]
+pub struct Links {
+    /// Those that carry messages.
+    pub links: Vec<LinkState>,
+}
+
+/// A link as this end sees it.
+#[derive(Clone, Debug)]
+pub struct LinkState {
+    /// The process at the other end.
+    pub process: Uuid,
+    /// Its address on this connection.
+    pub remote: String,
+    /// Whether it was the other end that connected.
+    pub incoming: bool,
+    /// How long it has been there, in seconds.
+    pub age_s: u64,
+    /// Milliseconds since anything came.
+    pub silent_ms: u64,
+    /// Heartbeats missed in a row.
+    pub missed: u32,
 }
 
 /// An answer to *are you ready*.

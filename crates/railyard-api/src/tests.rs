@@ -3,6 +3,7 @@
 mod admin;
 mod auth;
 mod batch;
+mod cluster;
 mod credentials;
 mod events;
 mod faults;

@@ -35,6 +35,8 @@ mod stopping;
 mod tests;
 mod trouble;
 
+pub use actors::cluster_agent::Question;
 pub use links::options::{Cookie, LinkOptions, TlsFiles};
+pub use links::table::LinkState;
 pub use node::Node;
 pub use options::{NodeError, NodeOptions};

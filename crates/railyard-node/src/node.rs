@@ -6,26 +6,32 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use ractor::{Actor, ActorRef};
+use railyard_core::NodeId;
 use railyard_rail::{Client, Endpoints};
 use railyard_store::Store;
 use railyard_store::crypt::MasterKeys;
 use serde_json::Value;
 
 use tokio::time::Instant;
+use uuid::Uuid;
 
-use crate::actors::cluster_agent::Say;
+use crate::actors::cluster_agent::{self, Question, Say};
 use crate::actors::{cache_keeper, global_buffer, lease_keeper, poller, root, settler};
 use crate::attempts::Attempts;
 use crate::call_slots::CallSlots;
 use crate::context::{Context, Directory, Shared};
 use crate::lease::Lease;
 use crate::links::Links;
+use crate::links::table::LinkState;
 use crate::metrics::Metrics;
 use crate::observe::OBSERVE_TIMEOUT;
 use crate::options::{NodeError, NodeOptions};
 use crate::probes::Probes;
 use crate::stopping::Stopping;
 use crate::trouble::Troubles;
+
+/// How long a node has to say what its memory holds.
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running node. Dropping it stops nothing in good order: call [`Node::stop`].
 pub struct Node {
@@ -106,6 +112,34 @@ impl Node {
     /// What every actor shows of itself; those that do not answer in time are null.
     pub async fn observe(&self) -> Value {
         self.context.observe().await
+    }
+
+    /// Its membership, while its lease is good.
+    #[must_use]
+    pub fn node_id(&self) -> Option<NodeId> {
+        self.context.lease.good().map(|membership| membership.node)
+    }
+
+    /// Its links; none if it was given no [`NodeOptions::links`].
+    #[must_use]
+    pub fn links(&self) -> Option<Vec<LinkState>> {
+        let links = self.context.links.as_ref()?;
+        let table = links.table.lock();
+        let ready = table.iter().filter(|(_, link)| link.session.is_some());
+        Some(ready.map(|(process, link)| LinkState::new(*process, link)).collect())
+    }
+
+    /// Asks a linked process, or this one, what its memory holds. `None` means *don't know*: it is not linked, or did
+    /// not answer within two seconds.
+    pub fn ask(&self, process: Option<Uuid>, question: Question) -> impl Future<Output = Option<Value>> + Send + use<> {
+        let context = self.context.clone();
+        async move {
+            match (process, &context.links) {
+                (None, _) => tokio::time::timeout(ASK_TIMEOUT, context.answer(question)).await.ok().flatten(),
+                (Some(process), Some(links)) => cluster_agent::ask(links, process, &question, ASK_TIMEOUT).await,
+                (Some(_), None) => None,
+            }
+        }
     }
 
     /// Takes no more work, lets running calls end and settle, gives everything back. What is not done within `grace`

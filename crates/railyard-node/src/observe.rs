@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use railyard_core::ParticipantId;
 use serde_json::{Value, json};
 
+use crate::actors::cluster_agent::Question;
 use crate::actors::{cache_keeper, global_buffer, listener, maintenance, poller, rail_caller_pool, reaper, settler};
 use crate::context::Shared;
 
@@ -11,6 +13,27 @@ use crate::context::Shared;
 pub(crate) const OBSERVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Shared {
+    /// What memory says to a question; none: *don't know*.
+    pub(crate) async fn answer(&self, question: Question) -> Option<Value> {
+        match question {
+            Question::Observe => Some(self.observe().await),
+            Question::Links => {
+                let table = self.links.as_ref()?.table.lock();
+                Some(
+                    table
+                        .iter()
+                        .filter(|(_, link)| link.session.is_some())
+                        .map(|(process, _)| json!(process))
+                        .collect(),
+                )
+            }
+            Question::Groups(names) => {
+                let groups = names.into_iter().map(ParticipantId::new).collect();
+                self.actors.buffer.ask(|reply| global_buffer::Msg::Standings(groups, reply), OBSERVE_TIMEOUT).await
+            }
+        }
+    }
+
     /// What every actor shows of itself; those that do not answer in time are null.
     pub(crate) async fn observe(&self) -> Value {
         let actors = &self.actors;

@@ -7,6 +7,7 @@
 
 pub mod audit;
 pub mod clock;
+pub mod cluster;
 pub mod connect;
 pub mod credentials;
 pub mod crypt;

@@ -1,6 +1,7 @@
 //! The command line: verbs and their options, nothing of what they do.
 
 mod client;
+mod cluster;
 mod credentials;
 mod groups;
 mod jobs;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use client::ApiArgs;
+pub(crate) use cluster::{Cluster, ClusterStatus};
 pub(crate) use credentials::{
     CreateCredentials, Credentials, DeleteCredentials, ListCredentials, RotateCredentials, SchemeName,
 };
@@ -49,6 +51,9 @@ pub(crate) enum Command {
     /// See groups and decide about held ones.
     #[command(subcommand)]
     Groups(Groups),
+    /// See the nodes, their leases, and the links between them.
+    #[command(subcommand)]
+    Cluster(Cluster),
     /// Receive deliveries on this machine, check their signatures and print them.
     Listen(Listen),
     /// Print the API's description (OpenAPI 3.1), without any server.

@@ -1,5 +1,6 @@
 //! One module a verb.
 
+mod cluster;
 mod credentials;
 mod dev;
 mod dlq;
@@ -35,6 +36,7 @@ pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<Ex
         Command::Dlq(verb) => dlq::run(&verb).await,
         Command::Credentials(verb) => credentials::run(&verb).await,
         Command::Groups(verb) => groups::run(&verb).await,
+        Command::Cluster(verb) => cluster::run(&verb).await,
         Command::Listen(args) => listen::run(&args).await,
         Command::Doctor(args) => doctor::run(&args, &environment).await,
         Command::Openapi => openapi::run(),

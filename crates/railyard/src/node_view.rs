@@ -3,9 +3,11 @@
 
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
-use railyard_api::{NodeView, Readiness};
+use railyard_api::{Future, LinkState, Links, NodeView, Question, Readiness};
+use railyard_core::NodeId;
 use railyard_node::Node;
 use serde_json::Value;
+use uuid::Uuid;
 
 /// A look at a node that may be gone.
 pub(crate) struct View {
@@ -57,5 +59,39 @@ impl NodeView for View {
         if let Some(node) = self.node.upgrade() {
             node.flush_caches();
         }
+    }
+
+    fn node_id(&self) -> Option<NodeId> {
+        self.node.upgrade().and_then(|node| node.node_id())
+    }
+
+    fn links(&self) -> Option<Links> {
+        let links = self.node.upgrade()?.links()?;
+        let seen = links.into_iter().map(|link| LinkState {
+            process: link.process,
+            remote: link.remote,
+            incoming: link.incoming,
+            age_s: link.age.as_secs(),
+            silent_ms: u64::try_from(link.silence.as_millis()).unwrap_or(u64::MAX),
+            missed: link.misses,
+        });
+        Some(Links { links: seen.collect() })
+    }
+
+    fn ask(&self, process: Option<Uuid>, question: Question) -> Future<Option<Value>> {
+        // The node is let go at once: it must be able to stop while somebody waits for an answer.
+        match self.node.upgrade().map(|node| node.ask(process, asked(question))) {
+            Some(answer) => Box::pin(answer),
+            None => Box::pin(async { None }),
+        }
+    }
+}
+
+/// The same question in the node's words.
+fn asked(question: Question) -> railyard_node::Question {
+    match question {
+        Question::Observe => railyard_node::Question::Observe,
+        Question::Links => railyard_node::Question::Links,
+        Question::Groups(names) => railyard_node::Question::Groups(names),
     }
 }

@@ -3,10 +3,13 @@
 use railyard_core::hold::HoldKind;
 use railyard_core::timestamp::utc_millis;
 use railyard_core::{NodeId, OutboxId, ParticipantId, SequenceId};
+use railyard_store::cluster::ClusterRow;
 use railyard_store::holds::{GroupRow, HeadRow, Hold, InFlightRow};
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::cluster::Gathered;
 use crate::openapi::words;
 
 /// A group as it stands.
@@ -35,6 +38,50 @@ pub(super) struct GroupView {
     owner_node_id: Option<NodeId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     owner_name: Option<String>,
+    /// What nodes hold of it in memory.
+    live: Vec<LiveView>,
+    /// Nodes that did not answer when they were asked for it, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gaps: Option<Vec<String>>,
+}
+
+/// A group in a node's memory.
+#[derive(Clone, Serialize, ToSchema)]
+#[schema(as = GroupLive)]
+pub(super) struct LiveView {
+    /// The node's name.
+    node: String,
+    /// `working`: waiting for a place, being begun, called or settled; `resting`; `ending`.
+    state: String,
+    /// Where the call goes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoint: Option<String>,
+}
+
+impl GroupView {
+    /// With what the nodes said of it.
+    pub(super) fn with(mut self, cluster: &ClusterRow, gathered: &Gathered) -> Self {
+        let text = |seen: &Value, field: &str| seen[field].as_str().map(str::to_owned);
+        self.live = cluster
+            .members
+            .iter()
+            .filter_map(|row| {
+                let seen = gathered.of(row.node_id)?.get(self.group_id.as_str())?;
+                Some(LiveView { node: row.name.clone(), state: text(seen, "state")?, endpoint: text(seen, "endpoint") })
+            })
+            .collect();
+        self
+    }
+
+    /// With the names of those who said nothing.
+    pub(super) fn with_gaps(mut self, gaps: Vec<String>) -> Self {
+        self.gaps = Some(gaps);
+        self
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.group_id.as_str().to_owned()
+    }
 }
 
 /// Its first message.
@@ -101,6 +148,8 @@ impl From<GroupRow> for GroupView {
             next_sequence: row.next_sequence,
             owner_node_id: row.owner,
             owner_name: row.owner_name,
+            live: Vec::new(),
+            gaps: None,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A router over a migrated database, and a client without a network.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -10,6 +10,7 @@ use axum::extract::{ConnectInfo, Request};
 use axum::http::request::Builder;
 use axum::http::{HeaderMap, StatusCode};
 use prometheus::Registry;
+use railyard_core::NodeId;
 use railyard_store::crypt::{MasterKey, MasterKeys};
 use railyard_store::{Store, StoreConfig, migrate};
 use railyard_testkit::TestDb;
@@ -17,8 +18,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio_postgres::Client;
 use tower::ServiceExt;
+use uuid::Uuid;
 
-use crate::{ApiOptions, ApiState, Auth, NodeView, Readiness, Role, Token, router};
+use crate::{ApiOptions, ApiState, Auth, Future, Links, NodeView, Question, Readiness, Role, Token, router};
 
 /// A token for each role is the role's name.
 pub(super) const ADMIN: &str = "admin";
@@ -28,6 +30,8 @@ pub(super) struct FakeNode {
     pub(super) wakes: AtomicUsize,
     pub(super) flushes: AtomicUsize,
     pub(super) works: AtomicBool,
+    pub(super) node_id: Mutex<Option<NodeId>>,
+    pub(super) links: Mutex<Option<Links>>,
 }
 
 impl NodeView for FakeNode {
@@ -50,6 +54,19 @@ impl NodeView for FakeNode {
 
     fn flush_caches(&self) {
         self.flushes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn node_id(&self) -> Option<NodeId> {
+        *self.node_id.lock().unwrap()
+    }
+
+    fn links(&self) -> Option<Links> {
+        self.links.lock().unwrap().clone()
+    }
+
+    fn ask(&self, process: Option<Uuid>, question: Question) -> Future<Option<Value>> {
+        // One that is linked and says nothing; this one says what it was asked.
+        Box::pin(async move { process.is_none().then(|| json!({ "asked": format!("{question:?}") })) })
     }
 }
 

@@ -235,8 +235,17 @@ impl State {
         link.pulse.cut(Ended::Closed);
         let why = link.pulse.ended().as_str();
         self.context.metrics.links.ended.with_label_values(&[why]).inc();
-        if link.session.is_some() {
-            tracing::info!(peer = self.links.name_of(process), %process, why, "link ended");
+        let (ended, peer) = (link.pulse.ended(), self.links.name_of(process));
+        match ended {
+            Ended::Closed | Ended::Replaced if link.session.is_some() => {
+                tracing::info!(peer, %process, why, "link ended");
+            }
+            Ended::Closed | Ended::Replaced => {}
+            Ended::Silent | Ended::Frame | Ended::Deadline => {
+                if let Some(unsaid) = self.context.troubles.met(ended.topic(), Instant::now()) {
+                    tracing::warn!(peer, %process, remote = link.remote, why, unsaid, "a link was ended");
+                }
+            }
         }
         self.count();
         if let Some((stream, link)) = self.next.remove(&process) {
@@ -261,7 +270,13 @@ impl State {
     fn beat(&mut self) {
         self.beats += 1;
         self.refresh_tls();
-        for link in self.links.table.lock().values_mut() {
+        let mut lost = Vec::new();
+        for (process, link) in self.links.table.lock().iter_mut() {
+            if link.pulse.is_cut() {
+                // Cut before this turn, and the session has not ended: there never was one.
+                lost.push((*process, link.serial));
+                continue;
+            }
             let silence = link.pulse.silence();
             // One miss a turn: whoever was stopped itself finds everybody silent, and hears them a moment later.
             if link.session.is_some() && silence > HEARTBEAT + HEARTBEAT / 2 {
@@ -275,6 +290,9 @@ impl State {
             } else if link.session.is_none() && link.pulse.age() > HANDSHAKE {
                 link.pulse.cut(Ended::Deadline);
             }
+        }
+        for (process, serial) in lost {
+            self.gone(process, serial);
         }
         cluster_agent::tell_all(&self.links, Say::Beat);
     }

@@ -47,9 +47,13 @@ pub(crate) enum Say {
 /// What nodes ask each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Question {
+pub enum Question {
     /// What its actors show of themselves.
     Observe,
+    /// To which processes it is linked.
+    Links,
+    /// What its memory holds of these groups.
+    Groups(Vec<String>),
 }
 
 /// The actor.
@@ -83,7 +87,12 @@ impl Actor for ClusterAgent {
                 Ok(question) => {
                     while state.answers.try_join_next().is_some() {}
                     let context = state.context.clone();
-                    state.answers.spawn(async move { answer(reply, answered(&context, &question).await) });
+                    state.answers.spawn(async move {
+                        // Who cannot say is silent: no answer means *don't know*.
+                        if let Some(seen) = context.answer(question).await {
+                            answer(reply, seen.to_string().into_bytes());
+                        }
+                    });
                 }
                 Err(error) => tracing::debug!(%error, "a peer asked something unknown"),
             },
@@ -105,13 +114,6 @@ fn heard(context: &Context, say: Say) {
             context.actors.lease_keeper.cast(lease_keeper::Msg::Look);
         }
     }
-}
-
-async fn answered(context: &Context, question: &Question) -> Vec<u8> {
-    let seen = match question {
-        Question::Observe => context.observe().await,
-    };
-    seen.to_string().into_bytes()
 }
 
 /// Agents of linked peers, by the session.
@@ -137,7 +139,6 @@ pub(crate) fn tell_all(links: &Links, say: Say) {
     }
 }
 
-#[expect(dead_code, reason = "the live view asks")]
 /// Asks one peer. None means *don't know*: it is not linked, or did not answer in time.
 pub(crate) async fn ask(links: &Links, peer: Uuid, question: &Question, within: Duration) -> Option<serde_json::Value> {
     let body = serde_json::to_vec(question).ok()?;

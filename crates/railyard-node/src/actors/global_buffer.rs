@@ -11,10 +11,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
-use railyard_core::Lane;
+use railyard_core::{Lane, ParticipantId};
 use railyard_rail::Look;
 use railyard_store::discover::Hint;
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -46,6 +47,8 @@ pub(crate) enum Msg {
     Rested(Lane, Rested),
     /// Passivate what has been resting too long.
     Sweep,
+    /// What stands here of these groups, by name: for the live view.
+    Standings(Vec<ParticipantId>, RpcReplyPort<Value>),
     /// For the live view, tests and the way out.
     Observe(RpcReplyPort<Observed>),
 }
@@ -141,6 +144,7 @@ impl Actor for GlobalBuffer {
             Msg::Due(lanes) => state.due(&lanes),
             Msg::Rested(lane, rested) => state.rested(&lane, &rested),
             Msg::Sweep => state.sweep(&myself),
+            Msg::Standings(groups, reply) => answer(reply, state.standings(groups)),
             Msg::Observe(reply) => answer(reply, state.observe()),
         }
         state.gauge();
@@ -170,6 +174,15 @@ impl Actor for GlobalBuffer {
 }
 
 impl State {
+    fn standings(&self, groups: Vec<ParticipantId>) -> Value {
+        let seen = groups.into_iter().filter_map(|group| {
+            let name = group.as_str().to_owned();
+            let entry = self.groups.get(&Lane::Group(group))?;
+            Some((name, entry.standing.seen()))
+        });
+        Value::Object(seen.collect())
+    }
+
     fn room(&mut self) -> Room {
         let free = self.credits.available_permits();
         let credits = match u32::try_from(free) {
@@ -377,6 +390,16 @@ impl Entry {
 }
 
 impl Standing {
+    fn seen(&self) -> Value {
+        match self {
+            Self::Working { endpoint } => json!({ "state": "working", "endpoint": endpoint }),
+            Self::Resting { since, .. } => {
+                json!({ "state": "resting", "restingSeconds": since.elapsed().as_secs_f64() })
+            }
+            Self::Ending => json!({ "state": "ending" }),
+        }
+    }
+
     fn is_busy(&self, now: Instant) -> bool {
         match self {
             Self::Working { .. } | Self::Ending => true,

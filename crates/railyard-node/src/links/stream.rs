@@ -48,6 +48,17 @@ impl Ended {
             Self::Deadline => "deadline",
         }
     }
+
+    /// The topic of its log line, which is said once a minute.
+    pub(crate) fn topic(self) -> &'static str {
+        match self {
+            Self::Closed => "link ended: closed",
+            Self::Silent => "link ended: silent",
+            Self::Frame => "link ended: frame",
+            Self::Replaced => "link ended: replaced",
+            Self::Deadline => "link ended: deadline",
+        }
+    }
 }
 
 /// What a link's owner holds of its connection.
@@ -75,6 +86,10 @@ impl Pulse {
     pub(crate) fn cut(&self, why: Ended) {
         let _ = self.ended.set(why);
         self.cuts.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    pub(crate) fn is_cut(&self) -> bool {
+        self.ended.get().is_some()
     }
 
     pub(crate) fn ended(&self) -> Ended {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -21,6 +22,36 @@ pub(crate) struct Link {
     pub(crate) session: Option<u64>,
     /// Heartbeats missed in a row.
     pub(crate) misses: u32,
+}
+
+/// A link as others may see it.
+#[derive(Clone, Debug)]
+pub struct LinkState {
+    /// The process at the other end.
+    pub process: Uuid,
+    /// Its address on this connection.
+    pub remote: String,
+    /// Whether it was the other end that connected.
+    pub incoming: bool,
+    /// How long it has been there.
+    pub age: Duration,
+    /// How long nothing has come.
+    pub silence: Duration,
+    /// Heartbeats missed in a row.
+    pub misses: u32,
+}
+
+impl LinkState {
+    pub(crate) fn new(process: Uuid, link: &Link) -> Self {
+        Self {
+            process,
+            remote: link.remote.clone(),
+            incoming: link.incoming,
+            age: link.pulse.age(),
+            silence: link.pulse.silence(),
+            misses: link.misses,
+        }
+    }
 }
 
 /// All links.

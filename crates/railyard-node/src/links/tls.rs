@@ -3,6 +3,9 @@
 //! Files are read at start and again when what is in them has changed, which is how certificates are renewed; a pair
 //! that cannot be used leaves the last good one in place.
 
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 

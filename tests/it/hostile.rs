@@ -1,0 +1,94 @@
+//! Strangers on a cluster port: everything that somebody who can reach it may try.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use railyard_core::link::{HELLO_BYTES, Hello, NONCE_BYTES, PROOF_BYTES, Side, proof};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+/// How many of each kind are at it at once.
+const EACH: usize = 12;
+
+/// All kinds at once, until `end`. Returns how many connections they made.
+pub(crate) async fn all(door: SocketAddr, cookie: &str, end: Instant) -> usize {
+    let came = AtomicUsize::new(0);
+    let again = async |visit: Visit| {
+        while Instant::now() < end {
+            came.fetch_add(1, Ordering::Relaxed);
+            let left = end.saturating_duration_since(Instant::now());
+            let _ = timeout(left, visit.pay(door, cookie)).await;
+        }
+    };
+    let visits = [Visit::Silent, Visit::Babble, Visit::WrongCookie, Visit::LongFrame, Visit::Drip];
+    let kinds = visits.into_iter().flat_map(|visit| std::iter::repeat_n(visit, EACH));
+    futures_util::future::join_all(kinds.map(again)).await;
+    came.load(Ordering::Relaxed)
+}
+
+#[derive(Clone, Copy)]
+enum Visit {
+    /// Says nothing.
+    Silent,
+    /// Sends what it likes, as much as is taken.
+    Babble,
+    /// Says hello and proves nothing.
+    WrongCookie,
+    /// Knows the cookie, and announces a frame of 2^63 bytes.
+    LongFrame,
+    /// A byte now and then.
+    Drip,
+}
+
+impl Visit {
+    async fn pay(self, door: SocketAddr, cookie: &str) -> std::io::Result<()> {
+        let mut stream = TcpStream::connect(door).await?;
+        match self {
+            Self::Silent => {
+                stream.read_u8().await?;
+            }
+            Self::Babble => {
+                let noise = [b'x'; 64 * 1024];
+                for _ in 0..64 {
+                    stream.write_all(&noise).await?;
+                }
+            }
+            Self::WrongCookie => {
+                greet(&mut stream, b"not the cookie").await?;
+                stream.read_u8().await?;
+            }
+            Self::LongFrame => {
+                greet(&mut stream, cookie.as_bytes()).await?;
+                stream.read_exact(&mut [0; PROOF_BYTES]).await?;
+                stream.write_u64(1 << 63).await?;
+                let noise = [b'x'; 64 * 1024];
+                for _ in 0..64 {
+                    stream.write_all(&noise).await?;
+                }
+            }
+            Self::Drip => {
+                for byte in hello().encode() {
+                    stream.write_u8(byte).await?;
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn hello() -> Hello {
+    Hello { process: Uuid::now_v7(), nonce: [7; NONCE_BYTES] }
+}
+
+async fn greet(stream: &mut TcpStream, cookie: &[u8]) -> std::io::Result<()> {
+    let ours = hello();
+    stream.write_all(&ours.encode()).await?;
+    let mut theirs = [0; HELLO_BYTES];
+    stream.read_exact(&mut theirs).await?;
+    let theirs = Hello::decode(&theirs).expect("a node says hello");
+    stream.write_all(&proof(cookie, Side::Dialer, &ours, &theirs)).await
+}
