@@ -36,7 +36,7 @@ async fn links_form_and_follow_deaths_and_restarts() {
     for node in [&a, &c] {
         assert!(node.log().contains("peer=\"b\""), "peers are named");
         for why in ["cookie", "certificate", "deadline", "frame", "full"] {
-            assert_eq!(reason(node, "railyard_link_refused_total", why).await, 0.0, "{why}");
+            assert!(reason(node, "railyard_link_refused_total", why).await < 0.5, "{why}");
         }
         assert_eq!(said(node, "panicked"), 0);
     }
