@@ -125,7 +125,11 @@ async fn trap_a_repeat_is_the_first_whatever_has_passed_since() {
         assert_eq!(again.json()["id"], first.json()["id"], "{when}");
         let batch = api.http().post(&format!("{JOBS}/batch"), &json!([job])).await.unwrap();
         let result = &batch.json()["results"][0];
-        assert_eq!((&result["status"], &result["jobId"]), (&json!("SUCCESS"), &first.json()["id"]), "{when}: {result}");
+        assert_eq!(
+            (&result["status"], &result["storedId"]),
+            (&json!("SKIPPED"), &first.json()["id"]),
+            "{when}: {result}"
+        );
     };
     repeated("expired").await;
     let path = format!("/api/admin/dispatch/credentials/{}", api.credentials);

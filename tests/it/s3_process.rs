@@ -15,19 +15,10 @@ async fn process(api: &Api, made: &Answer) -> Answer {
     api.http().post(PROCESS, &json!({ "messageId": made.json()["id"] })).await.unwrap()
 }
 
-/// An hour from now, by the database's clock.
-async fn in_an_hour(api: &Api) -> String {
-    let sql = "SELECT to_char((clock_timestamp() + interval '1 hour') AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')";
-    api.db.connect().await.query_one(sql, &[]).await.unwrap().get(0)
-}
-
-/// Waits until a request has looked where a job stands.
-async fn looked(api: &Api) {
-    let sql = api.db.connect().await;
-    let looks = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-                 AND application_name = 'railyard api' AND query LIKE '%w.id AS outbox_id, j.external_id%'";
-    eventually(SOON, "a request looks", || async { sql.query_one(looks, &[]).await.unwrap().get::<_, i64>(0) > 0 })
-        .await;
+/// So far from now, by the database's clock.
+async fn ahead(api: &Api, span: &str) -> String {
+    let sql = "SELECT to_char((clock_timestamp() + $1::text::interval) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')";
+    api.db.connect().await.query_one(sql, &[&span]).await.unwrap().get(0)
 }
 
 fn acknowledged(answer: Answer, ack: bool) -> Value {
@@ -64,17 +55,12 @@ async fn s3_17_s3_21_a_delivered_job_is_acknowledged_and_not_sent_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_18_a_failed_job_is_brought_again() {
     let api = Api::new().await;
-    let gate = Gate::closed();
-    let rail = FakeRail::start().await.status(500).hold_until(&gate).otherwise().status(500).forever();
-    let others = json!({ "retryStrategy": "exponential", "maxRetries": 3 });
+    let rail = FakeRail::start().await.otherwise().status(500).forever();
+    // The router asks before the first call.
+    let at = ahead(&api, "5 seconds").await;
+    let others = json!({ "retryStrategy": "exponential", "maxRetries": 3, "scheduledFor": at, "timeoutSeconds": 30 });
     let made = api.post(&api.job(&rail, "{}", &others)).await.expect_status(201);
-    eventually(SOON, "the call is out", || async { gate.waiting() == 1 }).await;
-    let asking = process(&api, &made);
-    let opening = async {
-        looked(&api).await;
-        gate.open();
-    };
-    let (answer, ()) = tokio::join!(asking, opening);
+    let answer = process(&api, &made).await;
     let answer = acknowledged(answer, false);
     assert!(answer["message"].as_str().unwrap().contains("HTTP_500"), "{answer}");
     assert!((1..=6).contains(&answer["delaySeconds"].as_u64().unwrap()), "{answer}");
@@ -117,7 +103,7 @@ async fn s3_21_cancelled_scheduled_and_silent_jobs() {
     let api = Api::new().await;
     let gate = Gate::closed();
     let rail = FakeRail::start().await.ok().hold_until(&gate).then_ok();
-    let at = in_an_hour(&api).await;
+    let at = ahead(&api, "1 hour").await;
     let later = api.post(&api.job(&rail, "{}", &json!({ "scheduledFor": at }))).await.expect_status(201);
     let asked = Instant::now();
     let answer = acknowledged(process(&api, &later).await, false);
@@ -144,7 +130,7 @@ async fn s3_21_cancelled_scheduled_and_silent_jobs() {
 async fn s3_37_process_is_for_known_callers() {
     let api = Api::new().await;
     let rail = FakeRail::start().await;
-    let at = in_an_hour(&api).await;
+    let at = ahead(&api, "1 hour").await;
     let made = api.post(&api.job(&rail, "{}", &json!({ "scheduledFor": at }))).await.expect_status(201);
     let body = json!({ "messageId": made.json()["id"] });
     for http in [api.http().without_token(), Http::to(api.node.address()).with_token("wrong")] {
