@@ -198,7 +198,7 @@ async fn delete(
 /// Let a subscription take events again.
 #[utoipa::path(post, path = "/api/admin/subscriptions/{id}/enable", tag = "events",
     operation_id = "enableSubscription", params(("id" = Uuid, Path, description = "Its id")),
-    responses((status = 200, description = "It takes events", body = SubscriptionView)))]
+    responses((status = 200, description = "It takes events", body = SubscriptionView), Conflict))]
 async fn enable(caller: Caller<Decide>, State(state): State<ApiState>, Named(id): Named) -> Found {
     shown(subscriptions::switch(state.store(), parse(&id)?, true, &caller.name).await?)
 }

@@ -240,6 +240,8 @@ async fn subscriptions_are_validated_audited_and_hold_their_credentials() {
     assert!(refused.text().contains("subscription"), "{}", refused.text());
     assert_eq!(api.delete(&format!("{credentials}?force=true")).await.status, StatusCode::NO_CONTENT);
     assert_eq!(api.get(&path).await.json()["enabled"], false, "nothing is sent unsigned");
+    let enable = api.post(&format!("{path}/enable"), &json!({})).await;
+    assert_eq!(enable.status, StatusCode::CONFLICT, "{}", enable.text());
     assert_eq!(api.post(EVENTS, &json!({ "type": "order.x", "source": "s" })).await.status, StatusCode::CREATED);
 
     assert_eq!(api.delete(&path).await.status, StatusCode::NO_CONTENT);

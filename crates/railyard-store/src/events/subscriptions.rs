@@ -29,6 +29,11 @@ const INSERT: &str = "
     FROM (SELECT credentials_id FROM dispatch_credentials WHERE credentials_id = $5 AND deleted_at IS NULL FOR SHARE) c
     RETURNING *";
 
+/// Whether those that a subscription needs are deleted.
+const CREDENTIALS: &str = "
+    SELECT c.deleted_at IS NOT NULL FROM dispatch_credentials c
+    WHERE c.credentials_id = (SELECT s.credentials_id FROM event_subscription s WHERE s.subscription_id = $1) FOR SHARE";
+
 const FAULT: &str = "SELECT subscription_fault($1, $2, $3, $4, $5, $6)";
 
 /// A subscription.
@@ -121,7 +126,8 @@ pub async fn list(store: &Store) -> Result<Vec<SubscriptionRow>, StoreError> {
 /// Whether it takes events from now on. None if there is no such subscription.
 ///
 /// # Errors
-/// Errors of the database.
+/// [`StoreError::Conflict`] if its credentials are gone: it would be switched on to make jobs that nobody can sign;
+/// errors of the database.
 pub async fn switch(
     store: &Store,
     id: Uuid,
@@ -129,11 +135,22 @@ pub async fn switch(
     actor: &str,
 ) -> Result<Option<SubscriptionRow>, StoreError> {
     let conn = begin(store, "").await?;
+    let result = switch_in(&conn, id, enabled, actor).await;
+    end(conn, result).await
+}
+
+async fn switch_in(conn: &Conn, id: Uuid, enabled: bool, actor: &str) -> Result<Option<SubscriptionRow>, StoreError> {
     let sql = "UPDATE event_subscription SET enabled = $2, updated_at = clock_timestamp()
                WHERE subscription_id = $1 RETURNING *";
     let action = if enabled { "subscription.enable" } else { "subscription.disable" };
-    let result = changed(&conn, sql, &[&id, &enabled], action, actor).await;
-    end(conn, result).await
+    // Locked first: so does a deletion, which then disables what needs them.
+    if enabled
+        && let Some(found) = conn.query_opt(CREDENTIALS, &[&id]).await?
+        && found.try_get::<_, bool>(0)?
+    {
+        return Err(StoreError::Conflict { detail: "its credentials are gone".to_owned() });
+    }
+    changed(conn, sql, &[&id, &enabled], action, actor).await
 }
 
 /// Takes it away; its jobs stay. None if there is no such subscription.
