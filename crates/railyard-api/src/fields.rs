@@ -33,7 +33,7 @@ impl<'a> Fields<'a> {
         let mut fields = Self { found: BTreeMap::new(), errors: Vec::new() };
         for (name, value) in object.0 {
             if fields.found.insert(name.clone(), value).is_some() {
-                fields.error(&name, "stands there twice");
+                fields.error(&shown(&name), "stands there twice");
             }
         }
         Ok(fields)
@@ -202,10 +202,14 @@ pub(crate) fn malformed(error: &serde_json::Error) -> Problem {
     Problem::invalid(format!("line {}, column {}: {}", error.line(), error.column(), said(error)))
 }
 
-/// What the parser says, without the place.
+/// What the parser says, without the place, and without the value that it met: it may be a secret, or megabytes.
 pub(crate) fn said(error: &serde_json::Error) -> String {
     let said = error.to_string();
-    said.split(" at line ").next().unwrap_or_default().to_owned()
+    let said = said.rsplit_once(" at line ").map_or(&*said, |(said, _)| said);
+    match said.rsplit_once(", expected ") {
+        Some((_, expected)) if error.is_data() => format!("expected {expected}"),
+        _ => said.to_owned(),
+    }
 }
 
 /// A name from outside, short enough to be repeated.
@@ -328,6 +332,14 @@ mod tests {
         ] {
             assert!(rfc3339(bad).is_none(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_name_is_repeated_in_short() {
+        let long = "n".repeat(1_000_000);
+        let body = format!(r#"{{"{long}": 1, "{long}": 2}}"#);
+        let errors = Fields::parse(body.as_bytes()).unwrap().finish().unwrap_err().into_errors();
+        assert!(errors.iter().all(|error| error.field.len() < 200), "{}", errors[0].field.len());
     }
 
     #[test]

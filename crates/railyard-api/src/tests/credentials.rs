@@ -34,6 +34,15 @@ async fn s3_11_secrets_go_in_and_never_come_out() {
 #[tokio::test]
 async fn what_is_wrong_is_named_without_being_repeated() {
     let api = Api::new().await;
+    for body in [json!("whsec_private, expected nothing"), json!(["whsec_private"])] {
+        let refused = api.post(ROOT, &body).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+        assert!(
+            refused.text().contains("expected a JSON object") && !refused.text().contains("private"),
+            "{}",
+            refused.text()
+        );
+    }
     let missing = api.post(ROOT, &json!({})).await.fields();
     assert_eq!(missing, ["bearerToken", "signingSecret"]);
     let bad = json!({"bearerToken": "private\n", "signingSecret": "private\n", "algorithm": "MD5", "schemes": ["none"], "x": 1});
