@@ -144,7 +144,7 @@ impl Problem {
 
     /// 415.
     pub(crate) fn media_type() -> Self {
-        let detail = "the body must be sent as application/json";
+        let detail = "the body must be sent as application/json, without a content coding";
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Unsupported media type", detail)
     }
 

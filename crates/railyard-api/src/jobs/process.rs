@@ -87,7 +87,8 @@ impl ToSchema for ProcessBody {}
     responses(
         (status = 200, description = "It has ended: delivered, exhausted, cancelled or expired", body = ProcessView),
         (status = 400, description = "It will be tried again (`ack` is false), or the request is wrong (a problem)",
-            content((ProcessView = "application/json"), (Document = "application/problem+json")))))]
+            content((ProcessView = "application/json"), (Document = "application/problem+json"))),
+        (status = 404, description = "There is no such job", body = Document, content_type = "application/problem+json")))]
 async fn process(_: Caller<Produce>, State(state): State<ApiState>, body: JsonBody) -> Result<Response, Problem> {
     let mut fields = Fields::parse(&body.bytes)?;
     let named: Vec<(&str, String)> =

@@ -282,6 +282,10 @@ async fn what_is_too_large_or_of_another_kind() {
         assert_eq!(refused.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
         assert_eq!(refused.json()["status"], 415);
     }
+    let zipped =
+        asking("POST", JOBS, ADMIN).header("content-type", "application/json").header("content-encoding", "gzip");
+    let refused = api.call(zipped.body(Body::from("{}")).unwrap()).await;
+    assert_eq!(refused.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     let put = api.call(asking("PUT", JOBS, ADMIN).body(Body::empty()).unwrap()).await;
     assert_eq!((put.status, &put.json()["status"]), (StatusCode::METHOD_NOT_ALLOWED, &json!(405)));
     assert_eq!(put.headers["allow"], "POST,GET,HEAD");
