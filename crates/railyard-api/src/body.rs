@@ -20,28 +20,28 @@ use crate::state::ApiState;
 const AROUND_PAYLOAD_BYTES_MAX: usize = 256 * 1024;
 /// How long a body may take to arrive; shorter than a request's deadline, so that the answer can say so.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
-/// Longest wait for room; those who wait for each other with half a body each are all told to come again.
-const ROOM_TIMEOUT: Duration = Duration::from_secs(2);
+/// What every body may hold without a share of the room: as much as there are places for requests.
+const FREE_BYTES_MAX: usize = 64 * 1024;
 /// A byte of payload written in JSON, at its longest: `\u0001`.
 const ESCAPE_BYTES_MAX: usize = 6;
 
 /// A JSON body and its share of the memory. Extract it last: who asks is known before what is asked is read.
 pub(crate) struct JsonBody {
     pub(crate) bytes: Bytes,
-    _share: OwnedSemaphorePermit,
+    _share: Option<OwnedSemaphorePermit>,
 }
 
 /// The same for many items at once: at most [`BATCH_BYTES_MAX`].
 pub(crate) struct BatchBody {
     pub(crate) bytes: Bytes,
-    _share: OwnedSemaphorePermit,
+    _share: Option<OwnedSemaphorePermit>,
 }
 
 impl FromRequest<ApiState> for BatchBody {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
-        let JsonBody { bytes, _share } = JsonBody::take(request, &state.inner.batches, BATCH_BYTES_MAX).await?;
+        let JsonBody { bytes, _share } = JsonBody::take(request, state, BATCH_BYTES_MAX).await?;
         Ok(Self { bytes, _share })
     }
 }
@@ -51,19 +51,20 @@ impl FromRequest<ApiState> for JsonBody {
 
     async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
         let bytes_max = state.inner.options.payload_bytes_max * ESCAPE_BYTES_MAX + AROUND_PAYLOAD_BYTES_MAX;
-        Self::take(request, &state.inner.bodies, bytes_max).await
+        Self::take(request, state, bytes_max).await
     }
 }
 
 impl JsonBody {
-    async fn take(request: Request, room: &Arc<Semaphore>, bytes_max: usize) -> Result<Self, Problem> {
+    async fn take(request: Request, state: &ApiState, bytes_max: usize) -> Result<Self, Problem> {
         if !is_json(request.headers()) || is_encoded(request.headers()) {
             return Err(Problem::media_type());
         }
-        if announced(request.headers()).is_some_and(|length| length > bytes_max) {
+        let length = announced(request.headers()).unwrap_or(bytes_max);
+        if length > bytes_max {
             return Err(too_large(bytes_max));
         }
-        let arriving = read(request.into_body(), room, bytes_max);
+        let arriving = read(request.into_body(), &state.inner.bodies, length);
         timeout(ARRIVAL_TIMEOUT, arriving).await.map_err(|_| Problem::body_timeout())?
     }
 }
@@ -99,29 +100,26 @@ impl FromRequest<ApiState> for OptionalBody {
     }
 }
 
-/// Room is taken as bytes arrive: who announces much and sends little holds up nobody.
+/// Room is taken once more than a little has arrived, and then for all of it: who announces much and sends little holds up
+/// nobody, and no two wait for each other with half a body each.
 async fn read(body: Body, room: &Arc<Semaphore>, bytes_max: usize) -> Result<JsonBody, Problem> {
     let mut arriving = body.into_data_stream();
     let mut bytes = BytesMut::new();
-    let mut share = take_room(room, 1).await?;
+    let mut share = None;
     while let Some(more) = arriving.next().await {
         let more = more.map_err(|_| Problem::invalid("the body broke off"))?;
-        if bytes.len() + more.len() > bytes_max {
+        let length = bytes.len() + more.len();
+        if length > bytes_max {
             return Err(too_large(bytes_max));
         }
-        let needed = (bytes.len() + more.len()).div_ceil(1024).saturating_sub(share.num_permits());
-        if needed > 0 {
-            share.merge(take_room(room, needed).await?);
+        if length > FREE_BYTES_MAX && share.is_none() {
+            let kib = u32::try_from(bytes_max.div_ceil(1024)).map_err(|_| too_large(bytes_max))?;
+            let taken = Arc::clone(room).acquire_many_owned(kib).await;
+            share = Some(taken.map_err(|_| Problem::unavailable("the node is stopping"))?);
         }
         bytes.extend_from_slice(&more);
     }
     Ok(JsonBody { bytes: bytes.freeze(), _share: share })
-}
-
-async fn take_room(room: &Arc<Semaphore>, kib: usize) -> Result<OwnedSemaphorePermit, Problem> {
-    let full = || Problem::unavailable("the node is busy with other bodies");
-    let taking = Arc::clone(room).acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX));
-    timeout(ROOM_TIMEOUT, taking).await.map_err(|_| full())?.map_err(|_| full())
 }
 
 fn too_large(bytes_max: usize) -> Problem {

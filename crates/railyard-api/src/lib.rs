@@ -46,7 +46,7 @@ pub use openapi::openapi_json;
 pub use problem::Problem;
 pub use serve::{ServeOptions, serve};
 pub use state::{
-    ApiOptions, ApiState, BATCHES_KIB_MAX, BODIES_KIB_MAX, Future, LinkState, Links, NAMED_GROUPS_DEFAULT, NodeView,
+    ApiOptions, ApiState, BODIES_KIB_MAX, Future, LinkState, Links, NAMED_GROUPS_DEFAULT, NodeView,
     Question, REQUEST_TIMEOUT, REQUESTS_MAX, Readiness,
 };
 

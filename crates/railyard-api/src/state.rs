@@ -23,10 +23,8 @@ use crate::wake::Wakes;
 pub const REQUESTS_MAX: usize = 512;
 /// From the first byte of a request to its answer.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bodies in memory at once, in KiB, but batches: what arrives beyond it waits a moment.
-pub const BODIES_KIB_MAX: usize = 64 * 1024;
-/// Batches in memory at once, in KiB: they never take the room of single jobs.
-pub const BATCHES_KIB_MAX: usize = 128 * 1024;
+/// Bodies in memory at once, in KiB, beside the first 64 KiB of each; the next large one waits.
+pub const BODIES_KIB_MAX: usize = 128 * 1024;
 /// Groups that the metrics name: so many by depth and so many by age.
 pub const NAMED_GROUPS_DEFAULT: u32 = 50;
 
@@ -144,7 +142,6 @@ pub(crate) struct Inner {
     pub(crate) wakes: Wakes,
     pub(crate) places: Arc<Semaphore>,
     pub(crate) bodies: Arc<Semaphore>,
-    pub(crate) batches: Arc<Semaphore>,
     pub(crate) pings: Pings,
     pub(crate) processing: Arc<Semaphore>,
 }
@@ -173,7 +170,6 @@ impl ApiState {
             wakes: Wakes::default(),
             places: Arc::new(Semaphore::new(options.requests_max)),
             bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX)),
-            batches: Arc::new(Semaphore::new(BATCHES_KIB_MAX)),
             pings: Pings::default(),
             processing: Arc::new(Semaphore::new(WAITING_MAX)),
             options,
