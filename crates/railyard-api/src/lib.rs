@@ -46,8 +46,8 @@ pub use openapi::openapi_json;
 pub use problem::Problem;
 pub use serve::{ServeOptions, serve};
 pub use state::{
-    ApiOptions, ApiState, BODIES_KIB_MAX, Future, LinkState, Links, NAMED_GROUPS_DEFAULT, NodeView,
-    Question, REQUEST_TIMEOUT, REQUESTS_MAX, Readiness,
+    ApiOptions, ApiState, BODIES_KIB_MAX, Future, LinkState, Links, NAMED_GROUPS_DEFAULT, NodeView, Question,
+    REQUEST_TIMEOUT, REQUESTS_MAX, Readiness,
 };
 
 /// All routes over this state.

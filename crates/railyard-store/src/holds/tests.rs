@@ -172,13 +172,15 @@ async fn a_settle_that_begins_the_head_waits_for_no_skip() {
     let (t, ids) = filled(1).await;
     let settling = t.db.connect().await;
     settling.batch_execute("BEGIN; UPDATE ready_group SET due_at = clock_timestamp()").await.unwrap();
-    let store = t.store.clone();
-    let skipping = tokio::spawn(async move { skip(&store, &group("g"), None, WHY).await });
-    t.waiting(1).await;
-    settling.batch_execute("SET LOCAL lock_timeout = '100ms'").await.unwrap();
-    assert_eq!(settling.execute(BEGIN, &[&ids[0].0]).await.unwrap(), 1);
-    settling.batch_execute("COMMIT").await.unwrap();
-    assert!(conflicts(async { skipping.await.unwrap() }).await);
+    let settle = async {
+        t.waiting(1).await;
+        settling.batch_execute("SET LOCAL lock_timeout = '100ms'").await.unwrap();
+        assert_eq!(settling.execute(BEGIN, &[&ids[0].0]).await.unwrap(), 1);
+        settling.batch_execute("COMMIT").await.unwrap();
+    };
+    let g = group("g");
+    let (conflict, ()) = tokio::join!(conflicts(skip(&t.store, &g, None, WHY)), settle);
+    assert!(conflict);
 }
 
 #[tokio::test]
