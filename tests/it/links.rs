@@ -254,3 +254,12 @@ async fn links_show_where_a_group_is_being_worked_on() {
     }
     gate.open();
 }
+
+/// A node that takes no links is whole by itself: nothing is missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn links_are_not_missed_where_none_are_taken() {
+    let api = crate::api::Api::new().await;
+    let shown = api.http().get("/admin/cluster").await.unwrap().expect_status(200).json();
+    assert_eq!((&shown["links"], &shown["gaps"]), (&json!(false), &json!([])), "{shown}");
+    assert_eq!((&shown["nodes"][0]["seen"], &shown["nodes"][0]["linkedTo"]), (&json!("itself"), &json!([])), "{shown}");
+}

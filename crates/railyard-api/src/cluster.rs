@@ -50,16 +50,16 @@ struct NodeInfo {
     leaving: bool,
     /// Partitions of 256 that it owns.
     partitions: i64,
-    /// How the answering node sees it.
-    #[schema(inline)]
     seen: Seen,
     /// The link between the two.
     #[serde(skip_serializing_if = "Option::is_none")]
     link: Option<LinkView>,
 }
 
+/// How the answering node sees a member.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = ClusterSeen)]
 enum Seen {
     /// It is the answering node.
     Itself,

@@ -18,7 +18,9 @@ impl Shared {
         match question {
             Question::Observe => Some(self.observe().await),
             Question::Links => {
-                let table = self.links.as_ref()?.table.lock();
+                // A node that takes no links has none.
+                let Some(links) = &self.links else { return Some(json!([])) };
+                let table = links.table.lock();
                 Some(
                     table
                         .iter()
