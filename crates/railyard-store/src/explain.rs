@@ -178,8 +178,9 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
             name: "settle",
             sql: work::SETTLE,
             arguments: [vec![me.clone(), slack.clone()], nothing(&BEGIN), settle.clone()].concat(),
-            // Each of a hundred: four rows written into four tables with their indexes; shared CTEs count twice.
-            buffers_max: 100 * 190,
+            // Each of a hundred: four rows written into four tables with their indexes (BRIN looks at three pages a row);
+            // shared CTEs count twice.
+            buffers_max: 100 * 170,
             before: IN_FLIGHT,
             rows: Some(100),
         },
