@@ -107,6 +107,25 @@ async fn bench_groups_fills_the_node_with_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bench_nodes_share_one_database() {
+    let size = ["--messages", "300", "--groups", "100", "--nodes", "1,2", "--rounds", "1", "--idle-ms", "200"];
+    let words: Vec<&str> = ["nodes"].into_iter().chain(size).collect();
+    let figures = bench(&words).await;
+    has(&figures, &["per_second_1", "per_second_2", "batch_1", "batch_2"]);
+    // Three a group, once by each number of nodes.
+    assert_eq!((count(&figures, "receipts"), count(&figures, "completed")), (600, 600));
+    let nodes = figures["nodes"].as_array().unwrap();
+    assert_eq!(nodes.iter().map(|node| count(node, "n")).collect::<Vec<_>>(), [1, 2]);
+    for (node, most) in nodes.iter().zip([256, 128]) {
+        assert!(node["wal_bytes"].as_f64().unwrap() > 100.0, "{node:#}");
+        assert!(node["wal_ratio"].as_f64().unwrap() > 0.0 && node["statements_ratio"].is_number(), "{node:#}");
+        assert!((1..=most).contains(&count(node, "smallest_share")), "{node:#}");
+    }
+    assert_eq!(count(&nodes[0], "smallest_share"), 256);
+    assert_eq!((nodes[0]["statements_ratio"].as_f64(), nodes[0]["wal_ratio"].as_f64()), (Some(1.0), Some(1.0)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bench_soak_halves_its_time() {
     let figures = bench(&["soak", "--seconds", "3", "--per-second", "25", "--groups", "7"]).await;
     has(&figures, &["p50_ms", "p99_ms", "p50_ratio", "p99_ratio", "size_ratio", "per_second"]);

@@ -22,6 +22,7 @@ mod lease;
 mod linked;
 mod links;
 mod matrix;
+mod metrics;
 mod openapi;
 mod outage;
 mod paging;

@@ -5,6 +5,7 @@
 //! stay, and `railyard_database_up` is 0.
 
 mod figures;
+mod members;
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,9 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry, TextEncoder};
-use railyard_store::gauges;
+use railyard_store::StoreError;
+use railyard_store::cluster::{self, ClusterRow};
+use railyard_store::gauges::{self, Gauges};
 use railyard_store::jobs::{Placed, Taken};
 use tokio::sync::Mutex;
 use utoipa_axum::router::OpenApiRouter;
@@ -153,6 +156,11 @@ impl ApiMetrics {
     }
 }
 
+async fn read(state: &ApiState) -> Result<(Gauges, ClusterRow), StoreError> {
+    let gauges = gauges::read(state.store(), state.inner.options.named_groups).await?;
+    Ok((gauges, cluster::read(state.store()).await?))
+}
+
 /// All metrics, as Prometheus reads them.
 #[utoipa::path(get, path = "/metrics", tag = "operation", operation_id = "getMetrics", security((), ("bearer" = [])),
     responses((status = 200, description = "Text format 0.0.4", body = String, content_type = "text/plain")))]
@@ -165,9 +173,9 @@ async fn scrape(State(state): State<ApiState>, request: Request) -> Result<Respo
     let (figures, next) = &mut *guard;
     if next.is_none_or(|next| Instant::now() >= next) {
         let started = Instant::now();
-        let reading = gauges::read(state.store(), state.inner.options.named_groups);
+        let reading = read(&state);
         match tokio::time::timeout(REFRESH_TIMEOUT, reading).await {
-            Ok(Ok(read)) => figures.show(&read),
+            Ok(Ok((gauges, cluster))) => figures.show(&gauges, &cluster),
             Ok(Err(error)) => {
                 tracing::debug!(%error, "figures of the database could not be read");
                 figures.database_down();

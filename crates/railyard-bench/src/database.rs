@@ -112,6 +112,19 @@ impl Database {
         self.sql.one(sql).await
     }
 
+    /// Whether so many nodes own all partitions between them, and none has moved for so long.
+    pub(crate) async fn shared(&self, nodes: u32, quiet: Duration) -> anyhow::Result<bool> {
+        let sql = "SELECT count(owner) = count(*) AND count(DISTINCT owner) = $1
+                     AND max(moved_at) < clock_timestamp() - $2 * interval '1 second' FROM partition_lease";
+        self.sql.value(sql, &[&i64::from(nodes), &quiet.as_secs_f64()]).await
+    }
+
+    /// How many partitions the node with the fewest has.
+    pub(crate) async fn smallest_share(&self) -> anyhow::Result<i64> {
+        let sql = "SELECT min(share) FROM (SELECT count(*) AS share FROM partition_lease GROUP BY owner) shares";
+        self.sql.one(sql).await
+    }
+
     /// Milliseconds of each of `count` bare commits: one small row, one connection, the disk waited for.
     pub(crate) async fn bare_commits_ms(&self, count: u64) -> anyhow::Result<Vec<f64>> {
         let insert = self.sql.prepare("INSERT INTO bare_commit VALUES (1)").await?;

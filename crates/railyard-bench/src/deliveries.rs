@@ -1,5 +1,5 @@
-//! One measured run of a node over messages that are loaded already: from the receiver's first receipt until every
-//! outcome is in the database.
+//! One measured run over messages that are loaded already: from the receiver's first receipt until every outcome is in
+//! the database.
 
 use std::time::{Duration, Instant};
 
@@ -40,33 +40,55 @@ pub(crate) async fn run(
 ) -> anyhow::Result<Delivered> {
     stand.receiver.reset().await?;
     let statements = Statements::start(database).await?;
-    let mut node = stand.node(database, settings)?;
-    let first = arrived(&stand.receiver, &mut node, 1).await?;
-    let (node_ms, server_ms) = (node.processor_ms()?, stand.server.processor_ms());
+    let mut nodes = vec![stand.node(database, settings)?];
+    let delivered = watch(stand, database, &mut nodes, messages, statements).await?;
+    stop(delivered, database, nodes).await
+}
+
+/// Watches running nodes deliver `messages`, which they have just been shown.
+pub(crate) async fn watch(
+    stand: &Stand,
+    database: &Database,
+    nodes: &mut [Node],
+    messages: u64,
+    statements: Statements,
+) -> anyhow::Result<Delivered> {
+    let first = arrived(&stand.receiver, nodes, 1).await?;
+    let (node_ms, server_ms) = (processor_ms(nodes)?, stand.server.processor_ms());
     let bar = progress::bar("delivering", messages);
-    let (receipts, ended) = settled(&stand.receiver, &mut node, database, messages, &bar).await?;
+    let (receipts, ended) = settled(&stand.receiver, nodes, database, messages, &bar).await?;
     bar.finish_and_clear();
-    let node_ms = node.processor_ms()? - node_ms;
+    let node_ms = processor_ms(nodes)? - node_ms;
     let server_ms = stand.server.processor_ms().zip(server_ms).map(|(after, before)| after - before);
     let mut profile = statements.stop(database).await?;
-    // Backends hand their counters over at their end at the latest.
-    node.stop().await?;
-    profile.count_transactions(database).await?;
     profile.node_ms = node_ms;
     profile.server_ms = server_ms;
     let seconds = ended.saturating_sub(first).as_secs_f64();
     Ok(Delivered { seconds, receipts, profile })
 }
 
+/// Stops the nodes, and counts what is known only then: backends hand their counters over at their end at the latest.
+pub(crate) async fn stop(mut delivered: Delivered, database: &Database, nodes: Vec<Node>) -> anyhow::Result<Delivered> {
+    for node in nodes {
+        node.stop().await?;
+    }
+    delivered.profile.count_transactions(database).await?;
+    Ok(delivered)
+}
+
+fn processor_ms(nodes: &[Node]) -> anyhow::Result<f64> {
+    nodes.iter().map(Node::processor_ms).sum()
+}
+
 /// Waits for so many receipts; says when the first of all came.
-pub(crate) async fn arrived(receiver: &Receiver, node: &mut Node, messages: u64) -> anyhow::Result<Duration> {
+pub(crate) async fn arrived(receiver: &Receiver, nodes: &mut [Node], messages: u64) -> anyhow::Result<Duration> {
     let mut patience = Patience::new();
     loop {
         let counts = receiver.count().await?;
         if counts.delivered >= messages {
             return Ok(Duration::from_nanos(counts.first_ns));
         }
-        patience.look(counts.delivered, node)?;
+        patience.look(counts.delivered, nodes)?;
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
@@ -74,7 +96,7 @@ pub(crate) async fn arrived(receiver: &Receiver, node: &mut Node, messages: u64)
 /// Waits for so many receipts and for all their outcomes; says how many there were and when the last was recorded.
 pub(crate) async fn settled(
     receiver: &Receiver,
-    node: &mut Node,
+    nodes: &mut [Node],
     database: &Database,
     messages: u64,
     bar: &indicatif::ProgressBar,
@@ -86,19 +108,19 @@ pub(crate) async fn settled(
         if delivered >= messages {
             break;
         }
-        patience.look(delivered, node)?;
+        patience.look(delivered, nodes)?;
         tokio::time::sleep(LOOK_EVERY).await;
     }
     // What was received is in flight or has its outcome.
     while database.unsettled(&receiver.endpoint()).await? {
-        patience.look(messages, node)?;
+        patience.look(messages, nodes)?;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let ended = railyard_store::clock::boottime();
     Ok((receiver.count().await?.delivered, ended))
 }
 
-/// Gives up on a node that has ended, or that has stopped delivering.
+/// Gives up on nodes of which one has ended, or that have stopped delivering.
 struct Patience {
     last: u64,
     since: Instant,
@@ -109,12 +131,15 @@ impl Patience {
         Self { last: 0, since: Instant::now() }
     }
 
-    fn look(&mut self, delivered: u64, node: &mut Node) -> anyhow::Result<()> {
-        node.alive()?;
+    fn look(&mut self, delivered: u64, nodes: &mut [Node]) -> anyhow::Result<()> {
+        for node in &mut *nodes {
+            node.alive()?;
+        }
         if delivered > self.last {
             *self = Self { last: delivered, since: Instant::now() };
         }
-        anyhow::ensure!(self.since.elapsed() < STALLED, "nothing arrived after {delivered} messages: {}", node.tail());
+        let tails = || nodes.iter().map(Node::tail).collect::<Vec<_>>().join("\n");
+        anyhow::ensure!(self.since.elapsed() < STALLED, "nothing arrived after {delivered} messages: {}", tails());
         Ok(())
     }
 }

@@ -41,6 +41,7 @@ pub enum Bench {
     Enqueue(verbs::enqueue::Enqueue),
     Wake(verbs::wake::Wake),
     Groups(verbs::groups::Groups),
+    Nodes(verbs::nodes::Nodes),
     Soak(verbs::soak::Soak),
     /// The receiver of the other verbs, told what to do on its standard input.
     #[command(hide = true)]
@@ -60,6 +61,7 @@ pub async fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Enqueue(verb) => verb.run().await,
         Bench::Wake(verb) => verb.run().await,
         Bench::Groups(verb) => verb.run().await,
+        Bench::Nodes(verb) => verb.run().await,
         Bench::Soak(verb) => verb.run().await,
         Bench::Receiver => receiver::serve().await,
     }

@@ -33,16 +33,16 @@ pub(crate) struct Node {
 
 impl Node {
     /// Starts it on this database and waits for nothing. `home` is watched by the stand's undertaker.
-    pub(crate) fn start(home: &Path, database: &Database, settings: &[Setting]) -> anyhow::Result<Self> {
+    pub(crate) fn start(name: &str, home: &Path, database: &Database, settings: &[Setting]) -> anyhow::Result<Self> {
         let key_file = home.join("master.key");
         std::fs::write(&key_file, database.master_key.as_bytes())?;
         let address = SocketAddr::from(([127, 0, 0, 1], railyard_postgres::free_port()));
-        let log = home.join("node.log");
+        let log = home.join(format!("{name}.log"));
         let mut command = Command::new(std::env::current_exe()?);
         // Nothing of the caller's environment: a variable set for another node would change what is measured.
         command.arg("serve").env_clear().current_dir(home);
         let own = [
-            ("node.name", "\"bench\"".to_owned()),
+            ("node.name", format!("\"{name}\"")),
             ("database.url", format!("\"{}\"", database.url)),
             ("api.listen", format!("\"{address}\"")),
             ("http.allow_networks", "[\"127.0.0.0/8\"]".to_owned()),
@@ -55,7 +55,7 @@ impl Node {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&log)?);
         let child = command.process_group(0).kill_on_drop(true).spawn().context("start a node")?;
         let process = child.id().context("the node ended at its start")?;
-        std::fs::write(home.join("node.pid"), format!("{process}\n"))?;
+        std::fs::write(home.join(format!("{name}.pid")), format!("{process}\n"))?;
         Ok(Self { child, process, address, log })
     }
 

@@ -3,6 +3,8 @@
 //! Statements are counted by pg_stat_statements for the product's own role, so nothing that the bench asks is in them.
 //! Where the library is missing, only they are.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::database::Database;
@@ -21,6 +23,7 @@ const WAL_BYTES: &str = "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::f
 
 /// The counters at the start of a run.
 pub(crate) struct Statements {
+    at: Instant,
     wal: f64,
     transactions: i64,
 }
@@ -32,10 +35,13 @@ pub(crate) struct Profile {
     pub(crate) node_ms: f64,
     /// Processor time of the whole server.
     pub(crate) server_ms: Option<f64>,
-    wal_bytes: f64,
+    pub(crate) wal_bytes: f64,
+    /// Of the product; none where nobody counts them.
+    pub(crate) statements: Option<f64>,
+    /// For how long was counted.
+    pub(crate) lasted: Duration,
     transactions_before: i64,
     transactions: i64,
-    statements: Option<f64>,
     by_time: Vec<Statement>,
     by_calls: Vec<Statement>,
 }
@@ -55,15 +61,19 @@ impl Statements {
             sql.run("SELECT pg_stat_statements_reset()").await?;
         }
         let wal = sql.one(WAL_BYTES).await?;
-        Ok(Self { wal, transactions: transactions(database).await? })
+        Ok(Self { at: Instant::now(), wal, transactions: transactions(database).await? })
     }
 
     /// Reads the counters. Those of transactions come later: see [`Profile::count_transactions`].
     pub(crate) async fn stop(self, database: &Database) -> anyhow::Result<Profile> {
         let sql = &database.sql;
         let wal: f64 = sql.one(WAL_BYTES).await?;
-        let mut profile =
-            Profile { wal_bytes: wal - self.wal, transactions_before: self.transactions, ..Profile::default() };
+        let mut profile = Profile {
+            wal_bytes: wal - self.wal,
+            lasted: self.at.elapsed(),
+            transactions_before: self.transactions,
+            ..Profile::default()
+        };
         if database.counts_statements {
             let calls: i64 = sql.one(&format!("SELECT coalesce(sum(calls), 0)::bigint {OURS}")).await?;
             profile.statements = Some(calls as f64);

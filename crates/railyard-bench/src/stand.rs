@@ -37,11 +37,20 @@ impl Stand {
 
     /// A node on this database, with as many calls at once as the options say, and these settings over the defaults.
     pub(crate) fn node(&self, database: &Database, settings: &[Setting]) -> anyhow::Result<Node> {
+        self.named("bench", database, settings)
+    }
+
+    /// So many nodes on this database, each with as many calls of its own.
+    pub(crate) fn nodes(&self, count: u32, database: &Database, settings: &[Setting]) -> anyhow::Result<Vec<Node>> {
+        (0..count).map(|n| self.named(&format!("bench-{n}"), database, settings)).collect()
+    }
+
+    fn named(&self, name: &str, database: &Database, settings: &[Setting]) -> anyhow::Result<Node> {
         let concurrency = self.common.concurrency.to_string();
         let mut all =
             vec![("http.endpoint_concurrency", concurrency.clone()), ("dispatch.calls_in_flight", concurrency)];
         all.extend_from_slice(settings);
-        Node::start(&self.home, database, &all)
+        Node::start(name, &self.home, database, &all)
     }
 
     /// A message of `payload` bytes, signed by the database's credentials, for this target.

@@ -6,5 +6,6 @@ pub mod deliver;
 pub mod enqueue;
 pub mod groups;
 pub mod hot_group;
+pub mod nodes;
 pub mod soak;
 pub mod wake;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -22,13 +23,25 @@ pub(crate) struct Membership {
 }
 
 /// The current membership, or none.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Lease {
     current: Arc<ArcSwap<Option<Membership>>>,
+    /// When this was made, on [`boottime`].
+    made: Duration,
+    /// The latest end of any lease so far, in milliseconds on [`boottime`].
+    latest_ms: Arc<AtomicU64>,
+}
+
+impl Default for Lease {
+    fn default() -> Self {
+        Self { current: Arc::default(), made: boottime(), latest_ms: Arc::default() }
+    }
 }
 
 impl Lease {
     pub(crate) fn publish(&self, membership: Membership) {
+        let until = u64::try_from(membership.lease_until.as_millis()).unwrap_or(u64::MAX);
+        self.latest_ms.fetch_max(until, Ordering::Relaxed);
         self.current.store(Arc::new(Some(membership)));
     }
 
@@ -62,5 +75,14 @@ impl Lease {
     pub(crate) fn remaining(&self) -> Duration {
         let current = self.current.load();
         current.as_ref().as_ref().map_or(Duration::ZERO, |m| m.lease_until.saturating_sub(boottime()))
+    }
+
+    /// Since the last renewal of leases of this length, or since the start if there was none.
+    pub(crate) fn since_renewal(&self, length: Duration) -> Duration {
+        let renewed = match self.latest_ms.load(Ordering::Relaxed) {
+            0 => self.made,
+            latest => Duration::from_millis(latest).saturating_sub(length),
+        };
+        boottime().saturating_sub(renewed)
     }
 }

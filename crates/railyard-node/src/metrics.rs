@@ -1,12 +1,25 @@
 //! What a node counts. config/metrics.md lists all names.
 
 mod ended;
+mod groups;
+mod lease;
 mod links;
+
+use std::time::Duration;
 
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
+use crate::actors::{pipeline, root};
+use crate::lease::Lease;
+
 pub(crate) use ended::{End, EndedJobs};
+pub(crate) use groups::{Gauged, GroupMetrics};
 pub(crate) use links::LinkMetrics;
+
+/// Who sends statements.
+const SPEAKERS: [&str; 7] = ["cache_keeper", "lease_keeper", "listener", "maintenance", "poller", "reaper", "settler"];
+/// What a late result turned out to be: the words of `railyard_store::work::Late` but for a repeat of what is known.
+const LATE_KINDS: [&str; 6] = ["failure", "flagged", "taken", "ended", "unknown", "foreign"];
 
 /// The node's metrics. Cheap to clone.
 #[derive(Clone)]
@@ -19,12 +32,11 @@ pub(crate) struct Metrics {
     pub(crate) reaper_requeues: IntCounter,
     pub(crate) calls_in_flight: IntGauge,
     pub(crate) lanes_busy: IntGauge,
-    pub(crate) groups_resident: IntGauge,
-    pub(crate) lease_remaining_ms: IntGauge,
-    pub(crate) partitions_owned: IntGauge,
+    pub(crate) groups: GroupMetrics,
     pub(crate) lease_losses: IntCounter,
     pub(crate) takeovers: IntCounter,
     pub(crate) partitions_given: IntCounter,
+    pub(crate) partitions_taken: IntCounter,
     pub(crate) late_results: IntCounterVec,
     pub(crate) repairs: IntCounter,
     pub(crate) quarantined: IntCounter,
@@ -36,8 +48,9 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Makes and registers them.
-    pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+    /// Makes and registers them, those of a lease of this length among them.
+    pub(crate) fn register(registry: &Registry, lease: &Lease, length: Duration) -> Result<Self, prometheus::Error> {
+        registry.register(Box::new(lease::LeaseMetrics::new(lease.clone(), length)?))?;
         let latency =
             HistogramOpts::new("dispatch_latency_ms", "time of a call to its rail, in milliseconds").buckets(vec![
                 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10000.0, 30000.0, 90000.0,
@@ -53,15 +66,11 @@ impl Metrics {
             reaper_requeues: counter("reaper_requeues_total", "in-flight rows healed: outcome unknown")?,
             calls_in_flight: gauge("railyard_calls_in_flight", "calls that are running")?,
             lanes_busy: gauge("railyard_lanes_busy", "lanes with work in memory")?,
-            groups_resident: gauge("railyard_groups_resident", "group actors, resting ones included")?,
-            lease_remaining_ms: gauge(
-                "railyard_lease_remaining_ms",
-                "how long this node may act yet, in milliseconds",
-            )?,
-            partitions_owned: gauge("railyard_partitions_owned", "partitions that this node owns")?,
+            groups: GroupMetrics::register(registry)?,
             lease_losses: counter("railyard_lease_losses_total", "leases that lapsed while the node was running")?,
             takeovers: counter("railyard_takeovers_total", "dead members removed by this node")?,
             partitions_given: counter("railyard_partitions_given_total", "partitions handed to other living nodes")?,
+            partitions_taken: counter("railyard_partitions_taken_total", "free partitions that this node took")?,
             late_results: counters(
                 "railyard_late_results_total",
                 "results that came after their attempt was healed",
@@ -97,19 +106,13 @@ impl Metrics {
             &self.lease_losses,
             &self.takeovers,
             &self.partitions_given,
+            &self.partitions_taken,
             &self.repairs,
             &self.quarantined,
         ] {
             registry.register(Box::new(one.clone()))?;
         }
-        for one in [
-            &self.calls_in_flight,
-            &self.lanes_busy,
-            &self.groups_resident,
-            &self.lease_remaining_ms,
-            &self.partitions_owned,
-            &self.oldest_snapshot_seconds,
-        ] {
+        for one in [&self.calls_in_flight, &self.lanes_busy, &self.oldest_snapshot_seconds] {
             registry.register(Box::new(one.clone()))?;
         }
         for one in [&self.attempts, &self.late_results, &self.database_errors, &self.actor_restarts] {
@@ -118,9 +121,18 @@ impl Metrics {
         registry.register(Box::new(self.ended_jobs.ended.clone()))?;
         registry.register(Box::new(self.dispatch_latency_ms.clone()))?;
         registry.register(Box::new(self.settle_batch.clone()))?;
-        // Every state is there from the first scrape on: a rate needs its zero.
+        // Each is there from the first scrape on: a rate needs its zero.
         for state in railyard_core::attempt::AttemptState::ALL {
             self.attempts.with_label_values(&[state.as_str()]);
+        }
+        for kind in LATE_KINDS {
+            self.late_results.with_label_values(&[kind]);
+        }
+        for actor in SPEAKERS {
+            self.database_errors.with_label_values(&[actor]);
+        }
+        for actor in root::NAMES.iter().chain(&pipeline::NAMES).chain(&["group_actor", "rail_caller"]) {
+            self.actor_restarts.with_label_values(&[actor]);
         }
         Ok(())
     }

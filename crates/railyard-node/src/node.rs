@@ -51,15 +51,16 @@ impl Node {
         registry: &Registry,
     ) -> Result<Self, NodeError> {
         let links = options.links.clone().map(Links::new).transpose().map_err(NodeError::Links)?.map(Arc::new);
+        let lease = Lease::default();
         let context: Context = Arc::new(Shared {
             client: Client::new(&options.http)?,
             endpoints: Arc::new(Endpoints::new(&options.http)),
-            metrics: Metrics::register(registry)?,
+            metrics: Metrics::register(registry, &lease, options.lease)?,
             call_slots: CallSlots::new(&options),
             options,
             store,
             keys,
-            lease: Lease::default(),
+            lease,
             attempts: Attempts::default(),
             probes: Probes::default(),
             credentials: cache_keeper::CredentialsCache::default(),

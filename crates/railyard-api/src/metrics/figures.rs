@@ -2,10 +2,13 @@
 
 use prometheus::{Gauge, GaugeVec, IntGauge, IntGaugeVec, Opts, Registry};
 use railyard_core::hold::HoldKind;
+use railyard_store::cluster::ClusterRow;
 use railyard_store::gauges::Gauges;
 
+use super::members::Members;
+
 /// The name of everything that has no name of its own.
-const OTHER: &str = "other";
+pub(super) const OTHER: &str = "other";
 
 pub(super) struct Figures {
     pending_depth: IntGauge,
@@ -20,6 +23,7 @@ pub(super) struct Figures {
     group_head_age: GaugeVec,
     group_in_flight: IntGaugeVec,
     group_state: IntGaugeVec,
+    members: Members,
 }
 
 impl Figures {
@@ -52,6 +56,7 @@ impl Figures {
             group_head_age,
             group_in_flight: whole_by("railyard_group_in_flight", "messages in flight of a group", &["group"])?,
             group_state: whole_by("railyard_group_state", "1 for the state that a group is in", &["group", "state"])?,
+            members: Members::register(registry)?,
         })
     }
 
@@ -59,8 +64,9 @@ impl Figures {
         self.database_up.set(0);
     }
 
-    pub(super) fn show(&self, read: &Gauges) {
+    pub(super) fn show(&self, read: &Gauges, cluster: &ClusterRow) {
         self.database_up.set(1);
+        self.members.show(cluster);
         self.pending_depth.set(count(read.pending_depth));
         self.oldest_pending_age.set(read.oldest_pending_age_s);
         self.dlq_depth.set(count(read.dlq_depth));
@@ -92,6 +98,6 @@ impl Figures {
     }
 }
 
-fn count(number: u64) -> i64 {
+pub(super) fn count(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -46,6 +46,45 @@ async fn s2_28_a_scrape_says_what_the_tables_say() {
     assert_eq!(api.get("/q/metrics").await.status, StatusCode::OK);
 }
 
+#[tokio::test]
+async fn a_scrape_shows_the_members_that_the_database_knows() {
+    let api = Api::new().await;
+    let joined = "INSERT INTO node (node_id, name, lease_until, leaving) VALUES
+        ('00000000-0000-0000-0000-000000000001', 'n0', clock_timestamp() + interval '10 seconds', false),
+        ('00000000-0000-0000-0000-000000000002', 'n1', clock_timestamp() - interval '10 seconds', false),
+        ('00000000-0000-0000-0000-000000000003', 'n2', clock_timestamp() + interval '10 seconds', true);
+        UPDATE partition_lease SET owner = '00000000-0000-0000-0000-000000000001' WHERE partition_id < 100;
+        UPDATE partition_lease SET owner = '00000000-0000-0000-0000-000000000009' WHERE partition_id = 100";
+    api.sql.batch_execute(joined).await.unwrap();
+    let scraped = api.get("/metrics").await.text();
+    for (name, value) in [
+        ("railyard_members{state=\"good\"}", 1.0),
+        ("railyard_members{state=\"leaving\"}", 1.0),
+        ("railyard_members{state=\"lapsed\"}", 1.0),
+        ("railyard_member_partitions{node=\"n0\"}", 100.0),
+        ("railyard_member_partitions{node=\"n1\"}", 0.0),
+        ("railyard_partitions_unowned", 156.0),
+    ] {
+        assert_eq!(sample(&scraped, name), Some(value), "{name}\n{scraped}");
+    }
+    let left =
+        |node: &str| sample(&scraped, &format!("railyard_member_lease_remaining_ms{{node=\"{node}\"}}")).unwrap();
+    assert!((1.0..=10_000.0).contains(&left("n0")) && left("n1") <= -10_000.0, "{scraped}");
+}
+
+#[tokio::test]
+async fn a_hundred_members_make_a_bounded_number_of_series() {
+    let api = Api::new().await;
+    let joined = "INSERT INTO node (node_id, name, lease_until)
+        SELECT gen_random_uuid(), 'n' || lpad(n::text, 3, '0'), clock_timestamp() + interval '1 minute'
+        FROM generate_series(1, 100) n";
+    api.sql.batch_execute(joined).await.unwrap();
+    let scraped = api.get("/metrics").await.text();
+    let named = scraped.lines().filter(|line| line.starts_with("railyard_member_partitions{")).count();
+    assert_eq!((named, sample(&scraped, "railyard_members{state=\"good\"}")), (65, Some(100.0)));
+    assert!(sample(&scraped, "railyard_member_lease_remaining_ms{node=\"other\"}").unwrap() > 0.0);
+}
+
 /// What `config/metrics.md` lists and what a scrape shows are the same names.
 #[tokio::test]
 async fn every_metric_of_the_api_is_documented() {

@@ -144,7 +144,8 @@ impl Groups {
         let job = stand.job(database, &stand.receiver.accepting());
         load(&database.store, &job, prefix, size).await?;
         let bar = progress::bar(prefix, size.messages());
-        let (receipts, _) = settled(&stand.receiver, node, database, size.messages(), &bar).await?;
+        let (receipts, _) =
+            settled(&stand.receiver, std::slice::from_mut(node), database, size.messages(), &bar).await?;
         bar.finish_and_clear();
         tokio::time::sleep(self.quiet()).await;
         Ok(receipts)

@@ -63,7 +63,8 @@ impl Soak {
         say("the load is on");
         let load = self.load(stand, &database, &mut node).await?;
         let bar = progress::bar("the rest", load.messages);
-        let (receipts, _) = settled(&stand.receiver, &mut node, &database, load.messages, &bar).await?;
+        let (receipts, _) =
+            settled(&stand.receiver, std::slice::from_mut(&mut node), &database, load.messages, &bar).await?;
         bar.finish_and_clear();
         let latencies = load.latencies.received(stand.receiver.drain().await?);
         let end = sizes(&database).await?;

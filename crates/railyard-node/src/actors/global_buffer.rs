@@ -24,6 +24,7 @@ use super::group_actor::{self, GroupActor};
 use super::poller;
 use super::settler::answer;
 use crate::context::Context;
+use crate::metrics::Gauged;
 
 /// A lane at which begin found nothing is not looked at again before this: a producer may be holding it.
 const COOLING: Duration = Duration::from_millis(250);
@@ -113,7 +114,7 @@ struct Entry {
 }
 
 enum Standing {
-    Working { endpoint: String },
+    Working { endpoint: String, since: Instant },
     Resting { since: Instant, cool_until: Option<Instant> },
     Ending,
 }
@@ -239,7 +240,7 @@ impl State {
             let actor = self.resident(myself, &hint.lane).await?;
             *self.working.entry(head.endpoint.clone()).or_default() += 1;
             if let Some(entry) = self.groups.get_mut(&hint.lane) {
-                entry.standing = Standing::Working { endpoint: head.endpoint.clone() };
+                entry.standing = Standing::Working { endpoint: head.endpoint.clone(), since: now };
             }
             if !self.has_room(&head.endpoint) {
                 self.starved = true;
@@ -288,7 +289,9 @@ impl State {
         }
         // An actor that failed right after it had said so has been accounted for.
         let Some(entry) = self.groups.get_mut(lane) else { return };
-        let Standing::Working { endpoint } = std::mem::replace(&mut entry.standing, Standing::Ending) else { return };
+        let Standing::Working { endpoint, .. } = std::mem::replace(&mut entry.standing, Standing::Ending) else {
+            return;
+        };
         match lane {
             Lane::Single(_) => entry.end(),
             Lane::Group(_) => {
@@ -335,7 +338,7 @@ impl State {
 
     fn ended(&mut self, id: ActorId) {
         let Some(lane) = self.lanes_by_actor.remove(&id) else { return };
-        if let Some(Entry { standing: Standing::Working { endpoint }, .. }) = self.groups.remove(&lane) {
+        if let Some(Entry { standing: Standing::Working { endpoint, .. }, .. }) = self.groups.remove(&lane) {
             self.free(&endpoint);
         }
         if let Lane::Group(group) = &lane {
@@ -346,6 +349,7 @@ impl State {
 
     fn sweep(&mut self, myself: &ActorRef<Msg>) {
         self.end_resting(self.context.options.idle_group, usize::MAX);
+        self.gauge_groups();
         myself.send_after(SWEEP, || Msg::Sweep);
     }
 
@@ -366,7 +370,14 @@ impl State {
     fn gauge(&self) {
         let working: usize = self.working.values().sum();
         self.context.metrics.lanes_busy.set(i64::try_from(working).unwrap_or(i64::MAX));
-        self.context.metrics.groups_resident.set(i64::try_from(self.groups.len()).unwrap_or(i64::MAX));
+        self.context.metrics.groups.resident(self.groups.len());
+    }
+
+    /// A look at every actor: once a second, and not with each message.
+    fn gauge_groups(&self) {
+        let now = Instant::now();
+        let actors = self.groups.iter().map(|(lane, entry)| (lane, entry.standing.gauged(now)));
+        self.context.metrics.groups.show(actors);
     }
 
     fn observe(&self) -> Observed {
@@ -392,11 +403,22 @@ impl Entry {
 impl Standing {
     fn seen(&self) -> Value {
         match self {
-            Self::Working { endpoint } => json!({ "state": "working", "endpoint": endpoint }),
+            Self::Working { endpoint, since } => {
+                json!({ "state": "working", "endpoint": endpoint, "workingSeconds": since.elapsed().as_secs_f64() })
+            }
             Self::Resting { since, .. } => {
                 json!({ "state": "resting", "restingSeconds": since.elapsed().as_secs_f64() })
             }
             Self::Ending => json!({ "state": "ending" }),
+        }
+    }
+
+    fn gauged(&self, now: Instant) -> Gauged {
+        match self {
+            Self::Working { since, .. } => Gauged::Working(now.duration_since(*since)),
+            Self::Resting { cool_until: Some(until), .. } if now < *until => Gauged::Cooling,
+            Self::Resting { .. } => Gauged::Resting,
+            Self::Ending => Gauged::Ending,
         }
     }
 

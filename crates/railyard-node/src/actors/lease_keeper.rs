@@ -42,7 +42,6 @@ pub(crate) struct LeaseKeeper;
 pub(crate) struct State {
     orders: Arc<Orders>,
     thread: Option<JoinHandle<()>>,
-    context: Context,
 }
 
 const CHECK: Duration = Duration::from_secs(1);
@@ -55,13 +54,13 @@ impl Actor for LeaseKeeper {
     async fn pre_start(&self, myself: ActorRef<Msg>, context: Context) -> Result<State, ActorProcessingErr> {
         context.actors.lease_keeper.set(myself.clone());
         let orders = Arc::new(Orders::default());
-        let keeper = Keeper::new(context.clone(), Arc::clone(&orders));
+        let keeper = Keeper::new(context, Arc::clone(&orders));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new()
             .name("railyard-lease".to_owned())
             .spawn(move || runtime.block_on(keeper.run()))?;
         myself.send_after(CHECK, || Msg::Check);
-        Ok(State { orders, thread: Some(thread), context })
+        Ok(State { orders, thread: Some(thread) })
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
@@ -77,8 +76,6 @@ impl Actor for LeaseKeeper {
                 if state.thread.as_ref().is_none_or(JoinHandle::is_finished) {
                     return Err("the lease thread ended".into());
                 }
-                let remaining = i64::try_from(state.context.lease.remaining().as_millis()).unwrap_or(i64::MAX);
-                state.context.metrics.lease_remaining_ms.set(remaining);
                 myself.send_after(CHECK, || Msg::Check);
             }
         }

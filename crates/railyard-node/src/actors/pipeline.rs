@@ -30,7 +30,7 @@ pub(crate) struct State {
     restarts: Restarts,
 }
 
-const NAMES: [&str; 4] = ["rail_caller_pool", "global_buffer", "poller", "listener"];
+pub(crate) const NAMES: [&str; 4] = ["rail_caller_pool", "global_buffer", "poller", "listener"];
 
 impl Actor for Pipeline {
     type Msg = Msg;

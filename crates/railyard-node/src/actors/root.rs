@@ -31,7 +31,8 @@ pub(crate) struct State {
     restarts: Vec<Restarts>,
 }
 
-const NAMES: [&str; 7] = ["cache_keeper", "settler", "lease_keeper", "pipeline", "reaper", "maintenance", "cluster"];
+pub(crate) const NAMES: [&str; 7] =
+    ["cache_keeper", "settler", "lease_keeper", "pipeline", "reaper", "maintenance", "cluster"];
 
 impl Actor for Root {
     type Msg = Msg;

@@ -159,6 +159,7 @@ impl Keeper {
         let owned = ownership::owned(&connection.client, node).await?.into_iter().collect();
         self.own(owned);
         if taken > 0 {
+            self.context.metrics.partitions_taken.inc_by(taken);
             tracing::info!(taken, "partitions taken");
             self.context.wake();
         }
@@ -190,7 +191,6 @@ impl Keeper {
     }
 
     fn publish(&mut self, membership: Membership) {
-        self.context.metrics.partitions_owned.set(i64::try_from(membership.partitions.len()).unwrap_or(i64::MAX));
         self.membership = Some(membership.clone());
         // A keeper on its way out says nothing more: another one may speak for this node already.
         if !self.orders.leaves() {
@@ -208,7 +208,6 @@ impl Keeper {
         if let Some(membership) = self.membership.take() {
             self.context.lease.withdraw(membership.node);
             self.context.metrics.lease_losses.inc();
-            self.context.metrics.partitions_owned.set(0);
             tracing::error!(node_id = %membership.node, why, "lease lost: nothing more is begun under it");
         }
     }
