@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use railyard_core::link::{HELLO_BYTES, Hello, NONCE_BYTES, PROOF_BYTES, Side, proof};
+use railyard_testkit::fake_rail::TlsClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -13,24 +14,37 @@ use uuid::Uuid;
 /// How many of each kind are at it at once.
 const EACH: usize = 12;
 
-/// All kinds at once, until `end`. Returns how many connections they made.
-pub(crate) async fn all(door: SocketAddr, cookie: &str, end: Instant) -> usize {
+/// These kinds at once, until `end`. Returns how many connections they made.
+pub(crate) async fn visit(kinds: &[Visit], door: SocketAddr, cookie: &str, end: Instant) -> usize {
+    again_and_again(kinds.len() * EACH, end, async |n| kinds[n / EACH].pay(door, cookie).await).await
+}
+
+/// Clients without a certificate that counts, until `end`. Returns how many connections they made.
+pub(crate) async fn forge(client: &TlsClient, door: SocketAddr, end: Instant) -> usize {
+    again_and_again(EACH, end, async |_| {
+        let mut stream = client.connect(door).await?;
+        stream.write_all(&hello().encode()).await?;
+        stream.read_u8().await.map(drop)
+    })
+    .await
+}
+
+async fn again_and_again(callers: usize, end: Instant, call: impl AsyncFn(usize) -> std::io::Result<()>) -> usize {
     let came = AtomicUsize::new(0);
-    let again = async |visit: Visit| {
+    let again = async |n: usize| {
         while Instant::now() < end {
             came.fetch_add(1, Ordering::Relaxed);
             let left = end.saturating_duration_since(Instant::now());
-            let _ = timeout(left, visit.pay(door, cookie)).await;
+            let _ = timeout(left, call(n)).await;
         }
     };
-    let visits = [Visit::Silent, Visit::Babble, Visit::WrongCookie, Visit::LongFrame, Visit::Drip];
-    let kinds = visits.into_iter().flat_map(|visit| std::iter::repeat_n(visit, EACH));
-    futures_util::future::join_all(kinds.map(again)).await;
+    futures_util::future::join_all((0..callers).map(again)).await;
     came.load(Ordering::Relaxed)
 }
 
-#[derive(Clone, Copy)]
-enum Visit {
+/// A kind of stranger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Visit {
     /// Says nothing.
     Silent,
     /// Sends what it likes, as much as is taken.
@@ -44,6 +58,18 @@ enum Visit {
 }
 
 impl Visit {
+    pub(crate) const ALL: [Self; 5] = [Self::Silent, Self::Babble, Self::WrongCookie, Self::LongFrame, Self::Drip];
+
+    /// By which metric, and under which reason, it is counted; and what the log says of it, once.
+    pub(crate) fn counted(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Silent | Self::Drip => ("railyard_link_refused_total", "deadline", "reason=\"deadline\""),
+            Self::Babble => ("railyard_link_refused_total", "frame", "reason=\"frame\""),
+            Self::WrongCookie => ("railyard_link_refused_total", "cookie", "reason=\"cookie\""),
+            Self::LongFrame => ("railyard_links_ended_total", "frame", "a link was ended"),
+        }
+    }
+
     async fn pay(self, door: SocketAddr, cookie: &str) -> std::io::Result<()> {
         let mut stream = TcpStream::connect(door).await?;
         match self {

@@ -12,7 +12,7 @@ use crate::world::SOON;
 /// What all nodes of a fleet know.
 pub(crate) const COOKIE: &str = "a cookie that nobody guesses, 0123456789";
 /// The name in every node's certificate.
-const NAME: &str = "railyard";
+pub(crate) const NAME: &str = "railyard";
 
 /// A fleet and the authority of its certificates.
 pub(crate) struct LinkedFleet {

@@ -3,15 +3,16 @@
 //!
 //! That everything works with the cluster port closed is what all other tests show: they run without `[cluster]`.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use railyard_testkit::fake_rail::Authority;
 use railyard_testkit::{FakeRail, Gate, NodeProcess, eventually};
 use serde_json::{Value, json};
 
-use crate::fleet::LATER;
-use crate::hostile;
-use crate::linked::{COOKIE, LinkedFleet, linked_to, metric, reason, resident, said};
+use crate::fleet::{Fleet, LATER};
+use crate::hostile::{self, Visit};
+use crate::linked::{COOKIE, LinkedFleet, NAME, linked_to, metric, reason, resident, said};
 use crate::world::SOON;
 
 /// Three nodes link over mutual TLS; one that dies is gone for the others at once, and back after a restart under its
@@ -57,45 +58,112 @@ fn hostile_time() -> Duration {
 const GROWTH_MAX: u64 = 32 << 20;
 
 /// Strangers of every kind at once: silent ones, babblers, wrong cookies, right cookies with frames that are too long.
-/// The node goes on, linked and delivering, says each once and counts each.
+/// The node goes on, linked and delivering, says each once and counts each. In the long form each kind has its minute
+/// by itself as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn links_strangers_cost_little_and_are_counted() {
     let fleet = LinkedFleet::new().await;
     let ((a, door), (b, _)) = (fleet.plain("a"), fleet.plain("b"));
     fleet.start([&a, &b]).await;
     let rail = FakeRail::start().await;
-    let before = resident(&a);
+    let mut work = Work { fleet: &fleet.fleet, rail: &rail, node: &a, delivered: 0 };
     let end = Instant::now() + hostile_time();
-    let (mut delivered, mut most) = (0, before);
-    let strangers = hostile::all(door, COOKIE, end);
-    let working = async {
-        while Instant::now() < end {
-            let item = fleet.fleet.payment(&rail.url(), &format!("g-{}", delivered % 7), &format!("key-{delivered}"));
-            item.by(&fleet.fleet.world.sql).await.unwrap();
-            delivered += 1;
-            rail.await_answered(delivered, SOON).await;
-            most = most.max(resident(&a));
-        }
-    };
-    let (came, ()) = tokio::join!(strangers, working);
-    println!("{came} strangers, {delivered} delivered; resident {} KiB, then {} KiB at most", before >> 10, most >> 10);
-    assert!(most < before + GROWTH_MAX, "grew from {before} to {most}");
-    assert!(came > 100 && delivered > 10, "{came} strangers, {delivered} delivered");
+    let came = work.meanwhile("all at once", hostile::visit(&Visit::ALL, door, COOKIE, end)).await;
+    assert!(came > 100, "{came} strangers");
     linked_to(&a, 1).await;
-    for why in ["cookie", "deadline", "frame", "full"] {
-        let counted = reason(&a, "railyard_link_refused_total", why).await;
-        assert!(counted >= 2.0, "{why}: {counted}");
-        let lines = said(&a, &format!("reason=\"{why}\""));
-        assert!((1..=1 + minutes()).contains(&lines), "{why} was said {lines} times");
+    let full = reason(&a, "railyard_link_refused_total", "full").await;
+    assert!(full >= 2.0, "{full} were too many");
+    if minutes() > 1 {
+        for kind in Visit::ALL {
+            let end = Instant::now() + hostile_time();
+            work.meanwhile(&format!("{kind:?}"), hostile::visit(&[kind], door, COOKIE, end)).await;
+            linked_to(&a, 1).await;
+        }
     }
-    let long = reason(&a, "railyard_links_ended_total", "frame").await;
-    assert!(long >= 2.0, "{long} frames that were too long");
-    assert!((1..=1 + minutes()).contains(&said(&a, "a link was ended")));
+    // How often each reason was the one.
+    let turns = |words: &str| {
+        let kinds = Visit::ALL.into_iter().filter(|kind| kind.counted().2 == words).count();
+        if minutes() > 1 { (1 + kinds) * (1 + minutes()) } else { 1 + minutes() }
+    };
+    for kind in Visit::ALL {
+        let (name, why, words) = kind.counted();
+        let counted = reason(&a, name, why).await;
+        let lines = said(&a, words);
+        println!("{kind:?}: {counted} of {name} {why}, said {lines} times");
+        assert!(counted >= 2.0, "{kind:?}: {counted}");
+        assert!((1..=turns(words)).contains(&lines), "{words} was said {lines} times");
+    }
     assert_eq!(said(&a, COOKIE) + said(&a, "panicked"), 0);
     // The places of those who never spoke are free again.
     let (c, _) = fleet.plain("c");
     fleet.start_more([&c], 2).await;
     linked_to(&a, 2).await;
+}
+
+/// Clients with certificates of another authority, as fast as they can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn links_forged_certificates_cost_little_and_are_counted() {
+    let fleet = LinkedFleet::new().await;
+    let ((a, door), (b, _)) = (fleet.node("a"), fleet.node("b"));
+    fleet.start([&a, &b]).await;
+    let rail = FakeRail::start().await;
+    let mut work = Work { fleet: &fleet.fleet, rail: &rail, node: &a, delivered: 0 };
+    let client = Authority::new().client(NAME, fleet.authority());
+    let end = Instant::now() + hostile_time() / 2;
+    let came = work.meanwhile("WrongCertificate", hostile::forge(&client, door, end)).await;
+    assert!(came > 20, "{came} forgers");
+    let counted = reason(&a, "railyard_link_refused_total", "certificate").await;
+    let lines = said(&a, "reason=\"certificate\"");
+    println!("WrongCertificate: {counted} counted, said {lines} times");
+    assert!(counted >= 20.0, "{counted} of {came}");
+    assert!((1..=1 + minutes()).contains(&lines), "said {lines} times");
+    linked_to(&a, 1).await;
+}
+
+/// What a node goes on doing.
+struct Work<'a> {
+    fleet: &'a Fleet,
+    rail: &'a FakeRail,
+    node: &'a NodeProcess,
+    delivered: usize,
+}
+
+impl Work<'_> {
+    /// Messages are delivered, one after the other, for as long as the strangers are at it; the node's memory grows by
+    /// less than 32 MiB meanwhile. Returns how many strangers came.
+    async fn meanwhile(&mut self, kind: &str, strangers: impl Future<Output = usize>) -> usize {
+        let before = resident(self.node);
+        let (mut most, first) = (before, self.delivered);
+        let over = AtomicBool::new(false);
+        let working = async {
+            while !over.load(Ordering::SeqCst) {
+                let n = self.delivered;
+                self.fleet
+                    .payment(&self.rail.url(), &format!("g-{}", n % 7), &format!("key-{n}"))
+                    .by(&self.fleet.world.sql)
+                    .await
+                    .unwrap();
+                self.delivered += 1;
+                self.rail.await_answered(self.delivered, SOON).await;
+                most = most.max(resident(self.node));
+            }
+        };
+        let strangers = async {
+            let came = strangers.await;
+            over.store(true, Ordering::SeqCst);
+            came
+        };
+        let (came, ()) = tokio::join!(strangers, working);
+        let delivered = self.delivered - first;
+        println!(
+            "{kind}: {came} strangers, {delivered} delivered; resident {} KiB, then {} KiB at most",
+            before >> 10,
+            most >> 10
+        );
+        assert!(most < before + GROWTH_MAX, "{kind}: grew from {before} to {most}");
+        assert!(delivered > 10, "{kind}: {delivered} delivered");
+        came
+    }
 }
 
 fn minutes() -> usize {

@@ -3,7 +3,8 @@
 //! duplicate on record as in doubt. Nodes are linked; `cluster.rs` plays without links.
 //!
 //! By default each fault is played with one seed and few messages. `RAILYARD_MATRIX=3` plays the long form: so many seeds,
-//! more messages, a minute of churn; `tests/README.md` has its last figures.
+//! more messages, a minute of churn; `RAILYARD_MATRIX_LINKS=cut` plays either with every cluster port closed from the
+//! start. `tests/README.md` has their last figures.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -35,15 +36,18 @@ struct Form {
     messages: usize,
     rounds: usize,
     churn: Duration,
+    /// Whether nodes can reach each other's cluster ports; without it, no link is ever there.
+    linked: bool,
 }
 
 impl Form {
     fn get() -> Self {
-        #[expect(clippy::disallowed_methods, reason = "a switch for tests, not configuration of Railyard")]
-        let long = std::env::var("RAILYARD_MATRIX").ok().map(|seeds| seeds.parse().expect("a number of seeds"));
-        match long {
-            Some(seeds) => Self { seeds, messages: 1500, rounds: 4, churn: Duration::from_secs(60) },
-            None => Self { seeds: 1, messages: 300, rounds: 1, churn: Duration::from_secs(8) },
+        #[expect(clippy::disallowed_methods, reason = "switches for tests, not configuration of Railyard")]
+        let switch = |name: &str| std::env::var(name).ok();
+        let linked = switch("RAILYARD_MATRIX_LINKS").is_none_or(|links| links != "cut");
+        match switch("RAILYARD_MATRIX").map(|seeds| seeds.parse().expect("a number of seeds")) {
+            Some(seeds) => Self { seeds, messages: 1500, rounds: 4, churn: Duration::from_secs(60), linked },
+            None => Self { seeds: 1, messages: 300, rounds: 1, churn: Duration::from_secs(8), linked },
         }
     }
 }
@@ -57,10 +61,11 @@ struct Run {
     doors: Vec<FaultProxy>,
     rail: FakeRail,
     dice: StdRng,
+    linked: bool,
 }
 
 impl Run {
-    async fn start(seed: u64) -> Self {
+    async fn start(seed: u64, linked: bool) -> Self {
         let fleet = Fleet::linked().await;
         let upstream = address_in(fleet.world.db.url());
         let (mut nodes, mut ways, mut doors) = (Vec::new(), Vec::new(), Vec::new());
@@ -77,7 +82,10 @@ impl Run {
             doors.push(door);
         }
         let rail = FakeRail::start().await.fails_randomly(8, seed).takes(Duration::from_millis(15));
-        let run = Self { fleet, nodes, ways, doors, rail, dice: StdRng::seed_from_u64(seed) };
+        let run = Self { fleet, nodes, ways, doors, rail, dice: StdRng::seed_from_u64(seed), linked };
+        if !linked {
+            run.cut_links();
+        }
         for node in &run.nodes[..3] {
             node.start();
         }
@@ -85,10 +93,15 @@ impl Run {
             node.await_ready().await;
         }
         run.shared(3).await;
-        for node in &run.nodes[..3] {
-            linked_to(node, 2).await;
-        }
+        run.first_three_linked().await;
         run
+    }
+
+    /// Waits until they are; without links, sees that they are not.
+    async fn first_three_linked(&self) {
+        for node in &self.nodes[..3] {
+            linked_to(node, if self.linked { 2 } else { 0 }).await;
+        }
     }
 
     /// No link passes anything.
@@ -106,14 +119,12 @@ impl Run {
         }
     }
 
-    /// Links are there again.
+    /// Links are there again, if there are to be any.
     async fn mend_links(&self) {
         for door in &self.doors {
-            door.set(Mode::Pass);
+            door.set(if self.linked { Mode::Pass } else { Mode::Refuse });
         }
-        for node in &self.nodes[..3] {
-            linked_to(node, 2).await;
-        }
+        self.first_three_linked().await;
     }
 
     /// One of the first three.
@@ -141,7 +152,7 @@ impl Run {
 }
 
 /// Host and port of a database's URL.
-fn address_in(url: &str) -> SocketAddr {
+pub(crate) fn address_in(url: &str) -> SocketAddr {
     let rest = url.split_once('@').unwrap().1;
     rest.split('/').next().unwrap().parse().unwrap()
 }
@@ -156,7 +167,7 @@ where
     let first = seed();
     for seed in first..first + form.seeds {
         let began = Instant::now();
-        let mut run = Run::start(seed).await;
+        let mut run = Run::start(seed, form.linked).await;
         let producer = run.fleet.world.db.connect().await;
         let url = run.rail.url();
         let over = AtomicBool::new(false);
@@ -188,7 +199,8 @@ where
         assert_eq!(record.contradictions(&run.rail.exchanges()), verify::NONE);
         assert_eq!(misplaced(&run.fleet.world.sql).await, verify::NONE);
         println!(
-            "{name}, seed {seed}: {} messages, {} requests, {} in doubt, {} duplicates, {:.0} s",
+            "{name}, seed {seed}{}: {} messages, {} requests, {} in doubt, {} duplicates, {:.0} s",
+            if form.linked { "" } else { ", links cut" },
             bodies.len(),
             receipts.len(),
             record.count("ZOMBIE_REQUEUE"),

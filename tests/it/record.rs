@@ -48,6 +48,12 @@ impl Record {
         self.attempts.get(&(receipt.message_key(), receipt.attempt()?))
     }
 
+    /// Attempts that stand in another state.
+    pub(crate) fn besides(&self, state: &str) -> Vec<String> {
+        let others = self.attempts.iter().filter(|(_, attempt)| attempt.state != state);
+        others.map(|((id, number), attempt)| format!("attempt {number} of {id}: {attempt:?}")).collect()
+    }
+
     /// How many attempts stand in this state.
     pub(crate) fn count(&self, state: &str) -> usize {
         self.attempts.values().filter(|attempt| attempt.state == state).count()

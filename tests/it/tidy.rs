@@ -107,6 +107,27 @@ fn sql_is_spoken_in_the_store_alone() {
     }
 }
 
+/// The tests whose subject links are, and what they are made of.
+const LINKED: [&str; 7] = ["deaf.rs", "fleet.rs", "hostile.rs", "linked.rs", "links.rs", "matrix.rs", "rolling.rs"];
+
+/// Everything works with the cluster port closed: all tests but those about links run so, and show it.
+#[test]
+fn all_tests_but_those_about_links_run_without_any() {
+    let words = ["Fleet::linked", "LinkedFleet", "[cluster]", "RAILYARD_CLUSTER", "cluster.listen", "options.links"];
+    let mut without = 0;
+    for (path, text) in sources() {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if !path.starts_with(root().join("tests/it")) || name == "tidy.rs" || LINKED.contains(&name.as_str()) {
+            continue;
+        }
+        without += 1;
+        for word in words {
+            assert!(!text.contains(word), "{name} has {word}: a test with links stands in {LINKED:?}");
+        }
+    }
+    assert!(without > 40, "{without} files");
+}
+
 /// The names of all tests.
 fn tests() -> Vec<String> {
     let mut names = Vec::new();

@@ -32,7 +32,6 @@ mod query;
 mod rail_cache;
 mod rails;
 mod state;
-mod wake;
 
 #[cfg(test)]
 mod tests;

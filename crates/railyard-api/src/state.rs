@@ -9,6 +9,7 @@ use railyard_core::NodeId;
 use railyard_core::limits::PAYLOAD_BYTES_DEFAULT;
 use railyard_store::Store;
 use railyard_store::crypt::MasterKeys;
+use railyard_store::wakes::Wakes;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
@@ -17,7 +18,6 @@ use crate::health::Pings;
 use crate::jobs::WAITING_MAX;
 use crate::metrics::ApiMetrics;
 use crate::rail_cache::RailCache;
-use crate::wake::Wakes;
 
 /// Requests at once; the next one gets 503 at once instead of a place in a queue that nobody sees.
 pub const REQUESTS_MAX: usize = 512;

@@ -65,8 +65,6 @@ pub enum ErrorCode {
     DeadlineTooClose,
     /// The endpoint's breaker opened between the turn and the call.
     CircuitOpen,
-    /// The node is stopping.
-    ShuttingDown,
     /// The commit of the begin was lost; this process can prove that nothing was sent.
     CommitLost,
 }
@@ -123,7 +121,6 @@ impl fmt::Display for ErrorCode {
             Self::LeaseLost => "LEASE_LOST",
             Self::DeadlineTooClose => "DEADLINE_TOO_CLOSE",
             Self::CircuitOpen => "CIRCUIT_OPEN",
-            Self::ShuttingDown => "SHUTTING_DOWN",
             Self::CommitLost => "COMMIT_LOST",
         })
     }

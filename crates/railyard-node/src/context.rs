@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use railyard_rail::{Client, Endpoints};
 use railyard_store::crypt::MasterKeys;
+use railyard_store::wakes::Wakes;
 use railyard_store::{Store, StoreError};
 
 use crate::actors::cache_keeper::{self, CredentialsCache};
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) stopping: Stopping,
     pub(crate) troubles: Troubles,
     pub(crate) look_asked: poller::LookAsked,
+    pub(crate) wakes: Wakes,
     pub(crate) actors: Directory,
     /// None: this node has no links.
     pub(crate) links: Option<Arc<Links>>,
@@ -90,6 +92,13 @@ impl Shared {
         if !self.actors.cluster.cast(cluster::Msg::Say(say)) {
             links.wake_asked.store(false, Ordering::SeqCst);
         }
+    }
+
+    /// A group that is another node's by now may go on: its new owner looked while its call ran, and found nothing that it
+    /// could begin. Slower: its poll.
+    pub(crate) async fn hand_on(&self) {
+        self.say(Say::Wake);
+        self.wakes.tell(&self.store).await;
     }
 
     /// Looks at the database soon: something was committed, freed or released.

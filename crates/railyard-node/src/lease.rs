@@ -22,6 +22,9 @@ pub(crate) struct Membership {
     pub(crate) partitions: Arc<BTreeMap<PartitionId, Epoch>>,
 }
 
+/// For so long after partitions were taken, their former owner may still have calls of theirs.
+const FRESH_MS: u64 = 2000;
+
 /// The current membership, or none.
 #[derive(Clone)]
 pub(crate) struct Lease {
@@ -30,11 +33,13 @@ pub(crate) struct Lease {
     made: Duration,
     /// The latest end of any lease so far, in milliseconds on [`boottime`].
     latest_ms: Arc<AtomicU64>,
+    /// When partitions were taken last, in milliseconds on [`boottime`].
+    taken_ms: Arc<AtomicU64>,
 }
 
 impl Default for Lease {
     fn default() -> Self {
-        Self { current: Arc::default(), made: boottime(), latest_ms: Arc::default() }
+        Self { current: Arc::default(), made: boottime(), latest_ms: Arc::default(), taken_ms: Arc::default() }
     }
 }
 
@@ -51,6 +56,17 @@ impl Lease {
             Some(membership) if membership.node == node => Arc::new(None),
             Some(_) | None => Arc::clone(current),
         });
+    }
+
+    /// Partitions were taken.
+    pub(crate) fn taken(&self) {
+        self.taken_ms.store(now_ms(), Ordering::Relaxed);
+    }
+
+    /// Whether some were taken a moment ago.
+    pub(crate) fn is_fresh(&self) -> bool {
+        let taken_ms = self.taken_ms.load(Ordering::Relaxed);
+        taken_ms > 0 && now_ms() < taken_ms + FRESH_MS
     }
 
     /// The membership, if its lease is good now.
@@ -85,4 +101,8 @@ impl Lease {
         };
         boottime().saturating_sub(renewed)
     }
+}
+
+fn now_ms() -> u64 {
+    u64::try_from(boottime().as_millis()).unwrap_or(u64::MAX)
 }

@@ -10,6 +10,7 @@ use railyard_core::NodeId;
 use railyard_rail::{Client, Endpoints};
 use railyard_store::Store;
 use railyard_store::crypt::MasterKeys;
+use railyard_store::wakes::Wakes;
 use serde_json::Value;
 
 use tokio::time::Instant;
@@ -67,6 +68,7 @@ impl Node {
             stopping: Stopping::default(),
             troubles: Troubles::default(),
             look_asked: poller::LookAsked::default(),
+            wakes: Wakes::default(),
             actors: Directory::default(),
             links,
             listening: AtomicBool::new(false),

@@ -28,6 +28,7 @@ pub mod ownership;
 pub mod rails;
 pub mod retention;
 pub mod schedule;
+pub mod wakes;
 pub mod work;
 
 mod row;

@@ -39,7 +39,7 @@ use script::{Scope, Script};
 pub use gate::Gate;
 pub use receipt::{ConnectionRecord, Receipt};
 pub use reply::Reply;
-pub use tls::{Authority, Cert};
+pub use tls::{Authority, Cert, TlsClient};
 
 /// A receiver. Clones are the same receiver; each clone has its own scope for the steps that are added through it.
 #[derive(Debug, Clone)]

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 
 from . import record
+from .judge import Death
 from .processes import Gone
 from .watch import wait_until
 
@@ -24,6 +25,10 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def now_ms():
+    return time.time_ns() // 1_000_000
 
 
 class Node:
@@ -130,11 +135,25 @@ class Installation:
         wait_until(node.ready, [node.process], READY_S, "the node is ready")
         return f"node {node.process.pid} on {node.api}, ready after {time.monotonic() - began:.1f} s"
 
+    def lease_s(self):
+        """After how long a silent node counts as dead."""
+        with open(self.config, encoding="utf-8") as file:
+            return next(int(line.split("=")[1]) for line in file if line.startswith("lease_s"))
+
     def kill_node(self):
-        """kill -9 of the first one; gives the moment in milliseconds."""
-        killed_ms = time.time_ns() // 1_000_000
+        """kill -9 of the first one, then a look at what it left."""
+        ended_ms = now_ms()
         self.nodes[0].process.kill()
-        return killed_ms
+        seen_ms = now_ms()
+        return Death("SIGKILL", ended_ms, seen_ms, *record.left_by(self.database_url, self.nodes[0].name))
+
+    def term_node(self):
+        """A look at what the first one has, then SIGTERM: a moment later it has nothing."""
+        seen_ms = now_ms()
+        left = record.left_by(self.database_url, self.nodes[0].name)
+        ended_ms = now_ms()
+        self.nodes[0].process.term()
+        return Death("SIGTERM", ended_ms, seen_ms, *left)
 
     def create_credentials(self):
         """By files: others on the machine see the command line."""

@@ -80,19 +80,33 @@ def went_on_ms(arrivals, groups, killed_ms):
 
 
 class Death:
-    """A node's: when, and its groups at that moment, with a call in flight (`called`) or waiting (`idle`)."""
+    """A node's end: how and when, and its groups at that moment, with a call in flight (`called`) or with work that was
+    due and waited (`idle`). `seen_ms`: when these were read; what a node that was asked to end still sent afterwards was
+    in flight as well."""
 
-    def __init__(self, killed_ms, called, idle):
-        self.killed_ms = killed_ms
+    def __init__(self, how, ended_ms, seen_ms, called, idle):
+        self.how = how
+        self.ended_ms = ended_ms
+        self.seen_ms = seen_ms
         self.called = called
         self.idle = idle
 
     def takeover(self, arrivals):
-        """(takeover_ms, idle_takeover_ms): until the last group with a call in flight went on, and until the first of
-        those without; later ones of these may wait for a retry of their own."""
-        idle = went_on_ms(arrivals, self.idle, self.killed_ms)
-        called = went_on_ms(arrivals, self.called, self.killed_ms) or idle
-        return called[-1] if called else None, idle[0] if idle else None
+        """(takeover_ms, idle_takeover_ms): until the last group with a call in flight went on, and until the last of
+        those without."""
+        until = self.ended_ms + DYING_MS
+        sent = {r["group"] for rs in arrivals.values() for r in rs if min(self.seen_ms, self.ended_ms) <= r["at_ms"] < until}
+        idle = went_on_ms(arrivals, self.idle - sent, self.ended_ms)
+        called = went_on_ms(arrivals, self.called, self.ended_ms) or idle
+        return called[-1] if called else None, idle[-1] if idle else None
+
+
+class Bounds:
+    """How long the groups of a node may stand still that ends without a word, or in good order."""
+
+    def __init__(self, lease_s, timeout_s):
+        self.takeover_ms = (lease_s + timeout_s + 2) * 1000
+        self.idle_ms = {"SIGKILL": (lease_s + 2) * 1000, "SIGTERM": 1000}
 
 
 def problems_of(report, feed, arrivals, jobs):
@@ -120,8 +134,16 @@ def problems_of(report, feed, arrivals, jobs):
     return out
 
 
-def judge(feed, receipts, jobs, death, nodes):
-    """(report, problems). `feed`: {instruction: group}; `jobs`: {instruction: Job}; `death`: a Death, None if nobody died."""
+def too_long(report, death, bounds):
+    """Which takeover took longer than was promised."""
+    for key, most in (("takeover_ms", bounds.takeover_ms), ("idle_takeover_ms", bounds.idle_ms[death.how])):
+        if report[key] is not None and report[key] > most:
+            yield f"{key} is {report[key]}, more than {most}"
+
+
+def judge(feed, receipts, jobs, death, nodes, bounds):
+    """(report, problems). `feed`: {instruction: group}; `jobs`: {instruction: Job}; `death`: a Death, None if nobody died;
+    `bounds`: Bounds."""
     arrivals = by_instruction(receipts)
     taken = {i: min(r["at_ms"] for r in rs if r["accepted"]) for i, rs in arrivals.items() if any(r["accepted"] for r in rs)}
     delivered = [i for i in taken if i in jobs and jobs[i].status == "COMPLETED"]
@@ -143,14 +165,18 @@ def judge(feed, receipts, jobs, death, nodes):
         "retries": sum(len(rs) - 1 for rs in arrivals.values()),
         "per_second": round(len(taken) * 1000 / span_ms, 1) if span_ms else None,
         "latency_ms": {"p50": percentile(latencies, 50), "p99": percentile(latencies, 99)},
+        "ended_by": death.how if death else None,
         "takeover_ms": takeover_ms,
         "idle_takeover_ms": idle_takeover_ms,
     }
     problems = problems_of(report, feed, arrivals, jobs)
     if death is None:
-        problems.append("no node was killed: everything was delivered before half-way was noticed")
-    elif takeover_ms is None:
-        problems.append("the dead node had nothing to take over")
-    elif not any(at > death.killed_ms for at in taken.values()):
-        problems.append("the kill came after the last delivery")
-    return report, problems
+        problems.append("no node was ended: everything was delivered before half-way was noticed")
+        return report, problems
+    if takeover_ms is None:
+        problems.append("the node that ended had nothing to take over")
+    if idle_takeover_ms is None:
+        problems.append("no group of the node that ended waited without a call in flight")
+    if not any(at > death.ended_ms for at in taken.values()):
+        problems.append("the end came after the last delivery")
+    return report, problems + list(too_long(report, death, bounds))

@@ -1,4 +1,4 @@
-"""The story, top to bottom: start three nodes, feed, kill one half-way, wait for the others, judge, report."""
+"""The story, top to bottom: start three nodes, feed, end one half-way, wait for the others, judge, report."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ import time
 
 from . import record
 from .installation import Installation
-from .judge import Death, judge
+from .judge import Bounds, judge
 from .processes import Gone, Processes
 from .watch import Receiver, teller, wait_until
 
@@ -19,24 +19,26 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 FEED = os.path.join(ROOT, "config", "demo", "payments.ndjson")
 # No delivery for so long: something is broken, and waiting longer won't mend it.
 STALLED_S = 60
-# From half-way on, for so long the demo waits for a moment with calls in flight before it kills anyhow.
+# From half-way on, for so long the demo waits for a moment with calls in flight before a node ends anyhow.
 CALM_S = 5
 
 
 def load_feed(path):
-    """{instruction: group}, in the order of the file."""
+    """({instruction: group} in the order of the file, the longest call's timeout in seconds)"""
     with open(path, encoding="utf-8") as feed:
-        return {job["idempotencyKey"]: job["groupId"] for job in map(json.loads, feed)}
+        jobs = [json.loads(line) for line in feed]
+    return {job["idempotencyKey"]: job["groupId"] for job in jobs}, max(job["timeoutSeconds"] for job in jobs)
 
 
 class Run:
     """One run of the demo and what is known of it so far."""
 
-    def __init__(self, installation, receiver, tell, messages):
+    def __init__(self, installation, receiver, tell, messages, end_node):
         self.installation = installation
         self.receiver = receiver
         self.tell = tell
         self.messages = messages
+        self.end_node = end_node
         self.death = None
         self.last = (0, time.monotonic())
 
@@ -55,23 +57,22 @@ class Run:
             raise TimeoutError(f"nothing was delivered for {STALLED_S} s, {report['accepted']} of {self.messages} are")
         return report
 
-    def kill_half_way(self):
-        """kill -9 as soon as half is delivered, at a moment with calls in flight if there is one."""
+    def end_one_half_way(self):
+        """One node ends as soon as half is delivered, at a moment with calls in flight if there is one."""
         half = self.messages // 2
         others = self.installation.steady()
         wait_until(lambda: self.look("")["accepted"] >= half, others, 600, "half of the deliveries")
         calm_until = time.monotonic() + CALM_S
         while self.receiver.report()["in_flight"] == 0 and time.monotonic() < calm_until:
             pass
-        killed_ms = self.installation.kill_node()
-        name = self.installation.nodes[0].name
-        self.death = Death(killed_ms, *record.left_by(self.installation.database_url, name))
+        self.death = self.end_node()
 
     def through(self):
-        """Kill, wait for the others. Gives what broke off the run, so that what there is can still be judged."""
+        """End one, wait for the others. Gives what broke off the run, so that what there is can still be judged."""
         try:
-            self.kill_half_way()
-            self.tell.say(f"kill -9 of one: {len(self.death.called)} of its calls were in flight, {len(self.death.idle)} of its "
+            self.end_one_half_way()
+            death = self.death
+            self.tell.say(f"{death.how} to one: {len(death.called)} of its calls were in flight, {len(death.idle)} of its "
                           f"groups waited, {self.last[0]} of {self.messages} delivered")
             self.finish()
         except (Gone, TimeoutError) as error:
@@ -87,12 +88,17 @@ class Run:
             feeder.check()
         wait_until(lambda: record.completed(self.installation.database_url) >= self.messages, others, 60,
                    "the last outcomes on record")
+        if self.death.how == "SIGTERM":
+            asked = self.installation.nodes[0].process
+            wait_until(lambda: not asked.running(), others, 60, "the end of the node that was asked to end")
+            asked.check_success()
 
 
 def play(options, tell, processes, folder):
     """Gives (report, problems, run)."""
-    feed = load_feed(FEED)
+    feed, timeout_s = load_feed(FEED)
     installation = Installation(ROOT, options.binary, folder, processes)
+    end_node, how = (installation.term_node, "SIGTERM to") if options.term else (installation.kill_node, "kill -9 of")
     tell.step("A private PostgreSQL, migrated")
     tell.say(installation.start_database())
     tell.step("Three nodes and a receiver that verifies everything and misbehaves now and then")
@@ -100,8 +106,8 @@ def play(options, tell, processes, folder):
     tell.say(f"{target}, seed {options.seed}: 5xx, 429, slow answers, resets")
     tell.say(installation.start_nodes())
     installation.create_credentials()
-    run = Run(installation, Receiver(target), tell, len(feed))
-    tell.step(f"{len(feed)} payments of {len(set(feed.values()))} debtors; kill -9 of one node half-way")
+    run = Run(installation, Receiver(target), tell, len(feed), end_node)
+    tell.step(f"{len(feed)} payments of {len(set(feed.values()))} debtors; {how} one node half-way")
     installation.start_feeding(FEED, target)
     broken = run.through()
     tell.step("The receiver's log against the database's record")
@@ -109,7 +115,8 @@ def play(options, tell, processes, folder):
     with open(installation.receipts, encoding="utf-8") as log:
         receipts = [json.loads(line) for line in log]
     jobs = record.jobs(installation.database_url)
-    report, problems = judge(feed, receipts, jobs, run.death, nodes=len(installation.nodes))
+    bounds = Bounds(installation.lease_s(), timeout_s)
+    report, problems = judge(feed, receipts, jobs, run.death, len(installation.nodes), bounds)
     return report, broken + problems, run
 
 
@@ -125,8 +132,8 @@ def print_report(report, problems, run, seconds, tell):
         ("retries", report["retries"]),
         ("per second", f"{report['per_second']}, the outage included"),
         ("created to received", f"p50 {latency['p50']} ms, p99 {latency['p99']} ms, backlog and outage included"),
-        ("killed with -9", f"its idle groups went on after {report['idle_takeover_ms']} ms, those with a call in flight after "
-                           f"{report['takeover_ms']} ms"),
+        (f"{report['ended_by']} to one", f"its waiting groups went on within {report['idle_takeover_ms']} ms, those with a call "
+                                         f"in flight within {report['takeover_ms']} ms"),
         ("whole run", f"{seconds:.0f} s"),
     ]
     for name, value in rows:
@@ -142,6 +149,7 @@ def main():
     parser.add_argument("--binary", required=True)
     parser.add_argument("--json", action="store_true", help="the report as one JSON object on the last line")
     parser.add_argument("--seed", type=int, default=1, help="of the receiver's misbehaviour (default 1)")
+    parser.add_argument("--term", action="store_true", help="ask the node to end (SIGTERM) instead of killing it")
     parser.add_argument("--keep", action="store_true", help="keep the logs, and say where they are")
     options = parser.parse_args()
     tell, began = teller(options.json), time.monotonic()

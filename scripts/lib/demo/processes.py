@@ -44,6 +44,11 @@ class Child:
         if not self.running():
             raise Gone(f"{self.name} ended with status {self.process.returncode}:\n{self.tail()}")
 
+    def check_success(self):
+        """Raises Gone if it ended with anything but 0."""
+        if self.process.returncode != 0:
+            raise Gone(f"{self.name} ended with status {self.process.returncode}:\n{self.tail()}")
+
     def tail(self, lines=15):
         with open(self.log_path, "rb") as log:
             return b"\n".join(log.read().splitlines()[-lines:]).decode("utf-8", "replace")
@@ -64,6 +69,10 @@ class Child:
         """kill -9, of the process alone: nobody gets to clean up for it."""
         self.process.kill()
         self.process.wait()
+
+    def term(self):
+        """SIGTERM, and no wait."""
+        self.process.terminate()
 
     def stop(self):
         """SIGTERM, a grace period, then SIGKILL for the whole group."""

@@ -35,14 +35,20 @@ def owners(url):
 
 
 def left_by(url, name):
-    """What a dead node leaves, read before anybody takes over: its groups with a call in flight, and those that wait."""
+    """What a node has, read before anybody takes over: its groups with a call in flight, and those whose first message is
+    due and waits."""
     sql = f"""
-    SELECT json_build_array(p.participant_id, EXISTS (SELECT 1 FROM in_flight f WHERE f.participant_id = p.participant_id))
-    FROM (SELECT DISTINCT participant_id FROM payment_outbox_pending UNION SELECT participant_id FROM in_flight) p
-    JOIN partition_lease l ON l.partition_id = partition_of(p.participant_id) JOIN node n ON n.node_id = l.owner
+    SELECT json_build_array(g.participant_id, g.called, g.due) FROM (
+      SELECT participant_id, true AS called, false AS due FROM in_flight WHERE participant_id IS NOT NULL
+      UNION ALL
+      SELECT h.participant_id, false, h.next_attempt_at <= clock_timestamp() FROM (
+        SELECT DISTINCT ON (participant_id) participant_id, next_attempt_at FROM payment_outbox_pending p
+        WHERE participant_id IS NOT NULL ORDER BY participant_id, sequence_id) h
+      WHERE NOT EXISTS (SELECT FROM in_flight f WHERE f.participant_id = h.participant_id)) g
+    JOIN partition_lease l ON l.partition_id = partition_of(g.participant_id) JOIN node n ON n.node_id = l.owner
     WHERE n.name = '{name}'"""
-    groups = dict(map(json.loads, _psql(url, sql).splitlines()))
-    return {group for group, called in groups.items() if called}, {group for group, called in groups.items() if not called}
+    groups = [json.loads(line) for line in _psql(url, sql).splitlines()]
+    return {group for group, called, _ in groups if called}, {group for group, _, due in groups if due}
 
 
 def completed(url):

@@ -2,7 +2,7 @@
 
 import unittest
 
-from demo.judge import Death, Job, judge
+from demo.judge import Bounds, Death, Job, judge
 
 FEED = {"a": "g1", "b": "g1", "c": "g2"}
 
@@ -23,11 +23,12 @@ DONE = ("DISPATCHED", None)
 
 
 class JudgeTest(unittest.TestCase):
-    def run_with(self, middle, attempts):
-        """`middle`: the receipts of b; `attempts`: its record. Killed at 25, with a call of g1 in flight."""
-        receipts = [receipt("a", 10, 1, 200), *middle, receipt("c", 190, 1, 200)]
+    def run_with(self, middle, attempts, how="SIGKILL", seen_ms=26, last_ms=190):
+        """`middle`: the receipts of b; `attempts`: its record. A node ended at 25, with a call of g1 in flight; c, of g2,
+        came at `last_ms`."""
+        receipts = [receipt("a", 10, 1, 200), *middle, receipt("c", last_ms, 1, 200)]
         jobs = {"a": completed("a", DONE), "b": completed("b", *attempts), "c": completed("c", DONE)}
-        return judge(FEED, receipts, jobs, Death(25, {"g1"}, {"g2"}), 3)
+        return judge(FEED, receipts, jobs, Death(how, 25, seen_ms, {"g1"}, {"g2"}), 3, Bounds(3, 5))
 
     def test_a_clean_run_with_a_retry(self):
         report, problems = self.run_with([receipt("b", 20, 1, 503), receipt("b", 140, 2, 200)],
@@ -66,10 +67,24 @@ class JudgeTest(unittest.TestCase):
         self.assertEqual((report["lost"], report["delivered"]), (1, 2))
         self.assertIn("completed on record, never taken by the receiver: ['b']", problems)
 
-    def test_a_run_without_a_kill_is_no_success(self):
+    def test_a_run_without_an_end_is_no_success(self):
         receipts = [receipt(i, 10 + n, 1, 200) for n, i in enumerate(FEED)]
-        _, problems = judge(FEED, receipts, {i: completed(i, DONE) for i in FEED}, None, 3)
-        self.assertIn("no node was killed", problems[0])
+        _, problems = judge(FEED, receipts, {i: completed(i, DONE) for i in FEED}, None, 3, Bounds(3, 5))
+        self.assertIn("no node was ended", problems[0])
+
+    def test_a_takeover_that_takes_too_long_fails_the_run(self):
+        late = [receipt("b", 20, 1, 503), receipt("b", 10_026, 2, 200)]
+        for how, last_ms, expected in (
+            ("SIGKILL", 5_025, ["takeover_ms is 10001, more than 10000"]),
+            ("SIGKILL", 5_026, ["takeover_ms is 10001, more than 10000", "idle_takeover_ms is 5001, more than 5000"]),
+            ("SIGTERM", 1_026, ["takeover_ms is 10001, more than 10000", "idle_takeover_ms is 1001, more than 1000"]),
+        ):
+            _, problems = self.run_with(late, [("RETRYABLE", "HTTP_503"), DONE], how, last_ms=last_ms)
+            self.assertEqual(problems, expected)
+
+    def test_what_a_node_sent_before_it_was_asked_to_end_did_not_wait(self):
+        _, problems = self.run_with([receipt("b", 100, 1, 200)], [DONE], "SIGTERM", seen_ms=12, last_ms=22)
+        self.assertEqual(problems, ["no group of the node that ended waited without a call in flight"])
 
 
 if __name__ == "__main__":

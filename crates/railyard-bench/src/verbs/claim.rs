@@ -148,7 +148,7 @@ impl Side {
 fn put_back(now: jiff::Timestamp) -> impl Fn(&Message) -> Ended {
     move |message| {
         let outcome = CallOutcome::NotStarted {
-            code: ErrorCode::ShuttingDown,
+            code: ErrorCode::LeaseLost,
             detail: "put back by a bench".to_owned(),
             after: Duration::ZERO,
         };

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::cluster_agent::{self, ClusterAgent, Say};
+use super::lease_keeper;
 use super::link_listener::LinkListener;
 use super::peer_dialer::{self, PeerDialer};
 use super::supervise::Restarts;
@@ -252,6 +253,8 @@ impl State {
             self.feed(process, stream, link);
         }
         self.context.actors.peer_dialer.cast(peer_dialer::Msg::Look);
+        // It may have left: then all that it had is free.
+        self.context.actors.lease_keeper.cast(lease_keeper::Msg::Look);
     }
 
     /// One wake-up for all that was asked for within the debounce window.

@@ -40,8 +40,8 @@ pub(crate) enum Say {
     Wake,
     /// Something that is cached has changed. Slower: NOTIFY, then the TTL.
     FlushCaches,
-    /// My partitions are free. Slower: NOTIFY, then the next renewal.
-    Leaving,
+    /// Partitions are free, mine or a dead member's. Slower: NOTIFY, then the next renewal.
+    Freed,
 }
 
 /// What nodes ask each other.
@@ -110,7 +110,7 @@ fn heard(context: &Context, say: Say) {
         Say::FlushCaches => {
             context.actors.cache_keeper.cast(cache_keeper::Msg::Flush);
         }
-        Say::Leaving => {
+        Say::Freed => {
             context.actors.lease_keeper.cast(lease_keeper::Msg::Look);
         }
     }

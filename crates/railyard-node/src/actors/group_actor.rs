@@ -273,6 +273,9 @@ impl State {
             }
         }
         self.keep_probe(work, &settled);
+        if may_have_more && !self.context.lease.owns(work.hint.partition, work.hint.epoch) {
+            self.context.hand_on().await;
+        }
         match (next, guard) {
             (BeginAnswer::Begun(begun), Some(guard)) => Event::Settled(Some(take(work, *begun, guard))),
             (BeginAnswer::Nothing, Some(guard)) => {
@@ -361,7 +364,8 @@ impl State {
 
     fn rest(&self, work: Work, tidy: bool) {
         let endpoint = work.head.endpoint.clone();
-        let cool = tidy && work.begun.is_none();
+        // What was just taken over may have a call in flight elsewhere, whose end is told.
+        let cool = tidy && work.begun.is_none() && !self.context.lease.is_fresh();
         let more = work.more;
         // Its hint is as old as its first message: it has to follow the head, or the group is always found first.
         let tidy = tidy || more;

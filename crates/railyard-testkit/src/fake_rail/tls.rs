@@ -1,12 +1,16 @@
 //! Certificates, good and bad, made anew for each receiver.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd};
-use rustls::ServerConfig;
 use rustls::crypto::ring;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::TlsAcceptor;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// A server certificate with the authority that clients are told to trust.
 #[derive(Debug)]
@@ -95,6 +99,46 @@ impl Authority {
         let key = KeyPair::generate().expect("ring makes keys");
         let cert = params(names, (2020, 4096)).signed_by(&key, &self.issuer).expect("valid parameters");
         (cert.pem(), key.serialize_pem())
+    }
+
+    /// A client that shows a certificate of this authority for `name`, to servers of that name whose certificates are
+    /// another authority's.
+    ///
+    /// # Panics
+    /// When the name is not one.
+    pub fn client(&self, name: &str, trusts: &Authority) -> TlsClient {
+        let (own, key) = self.issue(&[name]);
+        let own = CertificateDer::from_pem_slice(own.as_bytes()).expect("it was just made");
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("it was just made");
+        let mut roots = RootCertStore::empty();
+        let root = CertificateDer::from_pem_slice(trusts.pem.as_bytes()).expect("an authority's own certificate");
+        roots.add(root).expect("an authority's own certificate");
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider speaks TLS 1.2 and 1.3")
+            .with_root_certificates(roots)
+            .with_client_auth_cert(vec![own], key)
+            .expect("key and certificate were made together");
+        let server = ServerName::try_from(name.to_owned()).expect("a plain name");
+        TlsClient { connector: TlsConnector::from(Arc::new(config)), server }
+    }
+}
+
+/// Somebody with a certificate, who calls a server.
+#[derive(Clone)]
+pub struct TlsClient {
+    connector: TlsConnector,
+    server: ServerName<'static>,
+}
+
+impl TlsClient {
+    /// Connects. In TLS 1.3 the server's opinion of the client's certificate comes after that, with its first bytes.
+    ///
+    /// # Errors
+    /// There is no server, or its certificate is not trusted.
+    pub async fn connect(&self, to: SocketAddr) -> std::io::Result<impl AsyncRead + AsyncWrite + Unpin + use<>> {
+        let stream = TcpStream::connect(to).await?;
+        self.connector.connect(self.server.clone(), stream).await
     }
 }
 

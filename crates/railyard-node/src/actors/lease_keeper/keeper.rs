@@ -132,9 +132,13 @@ impl Keeper {
 
     async fn take_over(&mut self, node: NodeId) -> Result<(), StoreError> {
         let Some(connection) = self.connection.as_mut() else { return Err(not_connected()) };
-        for gone in lease::take_over(&mut connection.client, node).await? {
+        let removed = lease::take_over(&mut connection.client, node).await?;
+        for gone in &removed {
             tracing::warn!(node_id = %gone, "took over a member whose lease had lapsed");
             self.context.metrics.takeovers.inc();
+        }
+        if !removed.is_empty() {
+            self.context.say(Say::Freed);
         }
         Ok(())
     }
@@ -149,6 +153,7 @@ impl Keeper {
             let Some(connection) = self.connection.as_mut() else { return Err(not_connected()) };
             let given = ownership::give(&mut connection.client, node, &give).await?;
             self.context.metrics.partitions_given.inc_by(given);
+            self.context.say(Say::Freed);
             tracing::info!(given, "partitions given to others");
         }
         let Some(connection) = self.connection.as_mut() else { return Err(not_connected()) };
@@ -161,6 +166,7 @@ impl Keeper {
         if taken > 0 {
             self.context.metrics.partitions_taken.inc_by(taken);
             tracing::info!(taken, "partitions taken");
+            self.context.lease.taken();
             self.context.wake();
         }
         Ok(())
@@ -173,7 +179,7 @@ impl Keeper {
         let Some(connection) = self.connection.as_mut() else { return Err(not_connected()) };
         ownership::retire(&mut connection.client, node).await?;
         self.own(BTreeMap::new());
-        self.context.say(Say::Leaving);
+        self.context.say(Say::Freed);
         tracing::info!("all partitions given to others");
         Ok(())
     }

@@ -1,5 +1,4 @@
-//! After a commit: wake the node in this process at once, and those elsewhere with one NOTIFY for all that came
-//! meanwhile.
+//! After a commit: wake the nodes elsewhere with one NOTIFY for all that came meanwhile.
 //!
 //! A NOTIFY inside each transaction makes commits queue behind each other. Here one caller at a time sends it, and
 //! whoever committed before it was sent need not send another. A caller that dies in between loses nothing: the poll
@@ -8,22 +7,25 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use railyard_store::{Store, jobs};
 use tokio::sync::Mutex;
 
-/// The job is committed: its answer waits no longer than this for what only saves the poll's time.
+use crate::connect::Store;
+use crate::jobs;
+
+/// It is committed: whoever did it waits no longer than this for what only saves the poll's time.
 const TELL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Commits, and how many of them have been told about.
 #[derive(Default)]
-pub(crate) struct Wakes {
+pub struct Wakes {
     committed: AtomicU64,
     told: Mutex<u64>,
 }
 
 impl Wakes {
-    /// Tells the other nodes that work was committed before this call.
-    pub(crate) async fn tell(&self, store: &Store) {
+    /// Tells the other nodes that work was committed before this call. Waits for half a second at most; one that is not
+    /// told finds it by its poll.
+    pub async fn tell(&self, store: &Store) {
         if tokio::time::timeout(TELL_TIMEOUT, self.tell_in_turn(store)).await.is_err() {
             tracing::debug!("no wake-up was sent in time; the poll finds the work");
         }
