@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use railyard_core::{Epoch, Lane, OutboxId, ParticipantId};
-use railyard_store::discover::{Cursor, Search};
-use railyard_store::work::Settled;
+use railyard_core::job::NewJob;
+use railyard_core::{AttemptId, Epoch, Lane, Mode, OutboxId, ParticipantId, PartitionId};
+use railyard_store::discover::{Cursor, Hint, Search};
+use railyard_store::work::{Batch, BeginRequest, Settled};
 use railyard_store::{Store, StoreConfig};
 use railyard_testkit::{FakeRail, FaultProxy, Gate, Receipt, eventually};
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::hand::{Hand, LONG, delivered, failed, make_due, pass_deadline, pass_lease};
 use crate::producer::{Item, eager};
@@ -27,7 +29,8 @@ pub(crate) async fn neighbours(world: &World, n: i64) -> Vec<String> {
 /// One page of hints of this member, as the names of their lanes.
 pub(crate) async fn page(world: &World, hand: &Hand, behind: Option<&Cursor>) -> (Vec<String>, Option<Cursor>) {
     let probe = |_: &ParticipantId, _: Epoch| None;
-    let search = Search { partitions: &hand.owned().await, busy: &[], probe: &probe, behind, limit: 16 };
+    let search =
+        Search { partitions: &hand.owned().await, busy: &[], probe: &probe, behind, turn: PartitionId(0), limit: 16 };
     let found = world.store.discover(&search).await.unwrap();
     let name = |lane: &Lane| match lane {
         Lane::Group(group) => group.as_str().to_owned(),
@@ -82,6 +85,49 @@ async fn s2_06_due_heads_oldest_first_a_page_at_a_time() {
         assert!(hand.begin(&world.sql, group).await.is_none(), "{group} is not due");
     }
     assert!(hand.begin(&world.sql, &groups[0]).await.is_some());
+}
+
+/// Groups' heads and messages without order begin together in one transaction, each as the attempt that was asked for it.
+#[tokio::test]
+async fn s2_06_one_transaction_begins_groups_and_messages_without_one() {
+    let world = World::new().await;
+    let jobs: Vec<NewJob> = (0..9)
+        .map(|n| {
+            let mut job = world.draft(NOWHERE, format!("{n}"));
+            job.group = (n % 3 == 0).then(|| ParticipantId::new(format!("g{n}")));
+            job.mode = Mode::NextOnError;
+            job
+        })
+        .collect();
+    world.enqueue(&jobs).await.unwrap();
+    let hand = Hand::join(&world.store, LONG).await;
+    let partitions = hand.owned().await;
+    let search = Search {
+        partitions: &partitions,
+        busy: &[],
+        probe: &|_, _| None,
+        behind: None,
+        turn: PartitionId(0),
+        limit: 16,
+    };
+    let request = |hint: Hint| BeginRequest {
+        attempt_id: AttemptId(Uuid::now_v7()),
+        lane: hint.lane,
+        partition: hint.partition,
+        epoch: hint.epoch,
+        head: hint.head.unwrap(),
+        probe: hint.probe,
+    };
+    let begin: Vec<BeginRequest> =
+        world.store.discover(&search).await.unwrap().hints.into_iter().map(request).collect();
+    let asked: HashMap<AttemptId, Lane> =
+        begin.iter().map(|request| (request.attempt_id, request.lane.clone())).collect();
+    let batch = Batch { begin, slack: Duration::from_secs(1), ..Batch::default() };
+
+    let done = world.store.run(hand.node, &batch).await.unwrap();
+
+    let begun: HashMap<AttemptId, Lane> = done.begun.iter().map(|(id, message)| (*id, message.lane.clone())).collect();
+    assert_eq!((begun.len(), begun), (9, asked));
 }
 
 /// One statement, so one snapshot: every job is in one of the four tables and in no other, and nothing else is.

@@ -58,13 +58,13 @@ impl Member {
 
     /// Looks page by page until it has found `limit` groups or all that are due: requests for their heads.
     pub(crate) async fn hints(&self, store: &Store, limit: usize) -> anyhow::Result<Vec<BeginRequest>> {
-        let (mut hints, mut place): (Vec<Hint>, Option<Cursor>) = (Vec::new(), None);
+        let (mut hints, mut place, mut turn): (Vec<Hint>, Option<Cursor>, _) = (Vec::new(), None, PartitionId(0));
         while hints.len() < limit {
             let behind = place.as_ref();
-            let search = Search { partitions: &self.partitions, busy: &[], probe: &|_, _| None, behind, limit };
+            let search = Search { partitions: &self.partitions, busy: &[], probe: &|_, _| None, behind, turn, limit };
             let found = store.discover(&search).await?;
             hints.extend(found.hints);
-            place = found.next_page;
+            (place, turn) = (found.next_page, found.turn);
             if place.is_none() {
                 break;
             }

@@ -209,7 +209,9 @@ BEGIN
       DELETE FROM payment_outbox_pending p
       WHERE p.ctid = ANY (ARRAY(SELECT place FROM head) || v_singles) AND p.next_attempt_at <= clock_timestamp()
       RETURNING p.*,
-        coalesce(array_position(p_group, p.participant_id), array_position(p_single, p.outbox_id)) AS n
+        -- array_position finds a NULL in an array as well: each kind is looked up among its own.
+        CASE WHEN p.participant_id IS NULL THEN array_position(p_single, p.outbox_id)
+             ELSE array_position(p_group, p.participant_id) END AS n
     ), begun AS (
       INSERT INTO in_flight (attempt_id, outbox_id, participant_id, sequence_id, partition_id, epoch, node_id, rail_type,
         endpoint, mode, on_unknown, max_attempts, timeout_ms, attempt_no, failures, zombies, claimed_at, call_deadline,

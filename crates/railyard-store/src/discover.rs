@@ -2,15 +2,18 @@
 
 use jiff::Timestamp;
 use railyard_core::{Epoch, Lane, OutboxId, ParticipantId, PartitionId, SequenceId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use tokio_postgres::Row;
-use tokio_postgres::types::FromSql;
-use uuid::Uuid;
 
 use crate::connect::Store;
 use crate::error::StoreError;
 
-/// Groups that are due, of the owned partitions, oldest first, each partition from behind its place on. Holds are not
+mod cursor;
+
+pub use cursor::Cursor;
+
+/// Groups that are due, partition by partition as they are named, each oldest first from behind its place on, until the
+/// page is full: partitions that are not reached cost nothing. Holds are not
 /// looked at: a held group's hint stands at infinity. `statement_timestamp()`, since a bare `clock_timestamp()` is no
 /// index condition.
 pub(crate) const DISCOVER_GROUPS: &str = "
@@ -23,7 +26,7 @@ CROSS JOIN LATERAL (
     AND g.participant_id NOT IN (SELECT unnest($4::text[]))
     AND NOT EXISTS (SELECT 1 FROM in_flight f WHERE f.participant_id = g.participant_id OFFSET 0)
   ORDER BY g.due_at, g.participant_id LIMIT $5) r
-ORDER BY r.due_at, r.participant_id";
+LIMIT $6";
 
 /// The same for messages without order.
 pub(crate) const DISCOVER_SINGLES: &str = "
@@ -35,7 +38,7 @@ CROSS JOIN LATERAL (
     AND (q.next_attempt_at, q.outbox_id) > (p.due_at, p.outbox_id)
     AND q.outbox_id NOT IN (SELECT unnest($4::uuid[]))
   ORDER BY q.next_attempt_at, q.outbox_id LIMIT $5) r
-ORDER BY r.next_attempt_at, r.outbox_id";
+LIMIT $6";
 
 /// Where each group's head goes, from its probe on.
 pub(crate) const PEEK: &str = "
@@ -81,75 +84,21 @@ pub struct Search<'a> {
     pub probe: &'a (dyn Fn(&ParticipantId, Epoch) -> Option<SequenceId> + Sync),
     /// Where to begin; from the front if not given.
     pub behind: Option<&'a Cursor>,
-    /// About how many hints.
+    /// With which partition to begin, before it goes round.
+    pub turn: PartitionId,
+    /// How many groups at most, and how many messages without one.
     pub limit: usize,
 }
 
 /// One page of hints.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Found {
     /// Oldest first.
     pub hints: Vec<Hint>,
     /// Where the next page begins; none if this one reached the end.
     pub next_page: Option<Cursor>,
-}
-
-/// A place behind a page, in each partition that may have more; the others have been seen to their end.
-#[derive(Clone, Debug, Default)]
-pub struct Cursor {
-    groups: BTreeMap<i16, (Timestamp, String)>,
-    singles: BTreeMap<i16, (Timestamp, Uuid)>,
-}
-
-impl Cursor {
-    /// Before everything.
-    fn front(partitions: impl Iterator<Item = i16> + Clone) -> Self {
-        let start = Timestamp::UNIX_EPOCH;
-        Self {
-            groups: partitions.clone().map(|partition| (partition, (start, String::new()))).collect(),
-            singles: partitions.map(|partition| (partition, (start, Uuid::nil()))).collect(),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.singles.is_empty()
-    }
-}
-
-/// What each of so many partitions gives to a page: its part, so that a page costs about `limit` however many there are.
-/// The next page asks only those that gave all of it.
-fn share(limit: usize, partitions: usize) -> usize {
-    limit.div_ceil(partitions.max(1))
-}
-
-/// The last row of each partition that gave its full share: it may have more behind that. Rows are in order.
-fn ends<'a, T: FromSql<'a>>(
-    rows: &'a [Row],
-    id: &str,
-    share: usize,
-) -> Result<BTreeMap<i16, (Timestamp, T)>, StoreError> {
-    let mut last: BTreeMap<i16, (usize, &Row)> = BTreeMap::new();
-    for row in rows {
-        let entry = last.entry(row.try_get("partition_id")?).or_insert((0, row));
-        *entry = (entry.0 + 1, row);
-    }
-    let full = last.into_iter().filter(|(_, (count, _))| *count >= share);
-    full.map(|(partition, (_, row))| Ok((partition, (row.try_get("due_at")?, row.try_get(id)?)))).collect()
-}
-
-/// Partitions, and where to begin in each: as columns.
-fn columns<T: Clone>(
-    places: &BTreeMap<i16, (Timestamp, T)>,
-    owned: &HashMap<i16, Epoch>,
-) -> (Vec<i16>, Vec<Timestamp>, Vec<T>) {
-    let owned = places.iter().filter(|(partition, _)| owned.contains_key(partition));
-    let mut columns = (Vec::new(), Vec::new(), Vec::new());
-    for (partition, (due, id)) in owned {
-        columns.0.push(*partition);
-        columns.1.push(*due);
-        columns.2.push(id.clone());
-    }
-    columns
+    /// Whose turn it is then, or at the next look.
+    pub turn: PartitionId,
 }
 
 impl Store {
@@ -159,7 +108,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn discover(&self, search: &Search<'_>) -> Result<Found, StoreError> {
         if search.partitions.is_empty() || search.limit == 0 {
-            return Ok(Found::default());
+            return Ok(Found { hints: Vec::new(), next_page: None, turn: search.turn });
         }
         let epochs: HashMap<i16, Epoch> =
             search.partitions.iter().map(|(partition, epoch)| (i16::from(partition.0), *epoch)).collect();
@@ -174,21 +123,26 @@ impl Store {
         let front = Cursor::front(epochs.keys().copied());
         let begin = search.behind.unwrap_or(&front);
 
+        let turn = i16::from(search.turn.0);
         let conn = self.work().await?;
-        let group_share = share(search.limit, begin.groups.len());
-        let (partitions, due, ids) = columns(&begin.groups, &epochs);
+        let ask = begin.groups.ask(&epochs, turn, search.limit);
         let statement = conn.prepare_cached(DISCOVER_GROUPS).await?;
-        let grouped = conn.query(&statement, &[&partitions, &due, &ids, &groups, &to_sql(group_share)]).await?;
-        let single_share = share(search.limit, begin.singles.len());
-        let (partitions, due, ids) = columns(&begin.singles, &epochs);
+        let (share, limit) = (to_sql(ask.share), to_sql(ask.limit));
+        let grouped = conn.query(&statement, &[&ask.partitions, &ask.due, &ask.ids, &groups, &share, &limit]).await?;
+        let behind_groups = ask.after(&cursor::places(&grouped, "participant_id")?);
+        let ask = begin.singles.ask(&epochs, turn, search.limit);
         let statement = conn.prepare_cached(DISCOVER_SINGLES).await?;
-        let single = conn.query(&statement, &[&partitions, &due, &ids, &singles, &to_sql(single_share)]).await?;
+        let (share, limit) = (to_sql(ask.share), to_sql(ask.limit));
+        let single = conn.query(&statement, &[&ask.partitions, &ask.due, &ask.ids, &singles, &share, &limit]).await?;
+        let behind_singles = ask.after(&cursor::places(&single, "outbox_id")?);
 
-        let behind = Cursor {
-            groups: ends(&grouped, "participant_id", group_share)?,
-            singles: ends(&single, "outbox_id", single_share)?,
+        let next = cursor::earlier(turn, behind_groups.filled_by, behind_singles.filled_by);
+        let behind = Cursor { groups: behind_groups.places, singles: behind_singles.places };
+        let mut found = Found {
+            hints: Vec::with_capacity(grouped.len() + single.len()),
+            next_page: (!behind.is_empty()).then_some(behind),
+            turn: PartitionId(u8::try_from(next).unwrap_or_default()),
         };
-        let mut found = Found { hints: Vec::new(), next_page: (!behind.is_empty()).then_some(behind) };
         let mut names: Vec<String> = Vec::with_capacity(grouped.len());
         let mut probes: Vec<i64> = Vec::with_capacity(grouped.len());
         for row in &grouped {

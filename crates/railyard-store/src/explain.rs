@@ -144,16 +144,30 @@ fn statements(ids: &[Uuid]) -> Vec<Statement> {
         Statement {
             name: "discover groups",
             sql: discover::DISCOVER_GROUPS,
-            arguments: vec![partitions.into(), epoch.clone(), from("''::text"), "'{}'::text[]".into(), "16".into()],
-            // Three pages a partition, and at most three for each of the 4,096 hints that come back.
-            buffers_max: 256 * 3 + 4096 * 3,
+            arguments: vec![
+                partitions.into(),
+                epoch.clone(),
+                from("''::text"),
+                "'{}'::text[]".into(),
+                "16".into(),
+                "256".into(),
+            ],
+            // Three pages a partition, and at most three for each of the 256 hints that come back.
+            buffers_max: 256 * 3 + 256 * 3,
             before: "",
             rows: None,
         },
         Statement {
             name: "discover singles",
             sql: discover::DISCOVER_SINGLES,
-            arguments: vec![partitions.into(), epoch, from("gen_random_uuid()"), "'{}'::uuid[]".into(), "16".into()],
+            arguments: vec![
+                partitions.into(),
+                epoch,
+                from("gen_random_uuid()"),
+                "'{}'::uuid[]".into(),
+                "16".into(),
+                "256".into(),
+            ],
             buffers_max: 256 * 3,
             before: "",
             rows: None,

@@ -71,6 +71,8 @@ pub(crate) struct State {
     seen: Observed,
     /// Where the last look ended, if it did not see all.
     behind: Option<Cursor>,
+    /// With which partition the next page begins.
+    turn: PartitionId,
     /// In this look, an endpoint was found to have no room for more.
     past_full: bool,
     /// Ticks since somebody behind a full endpoint's lanes had room.
@@ -138,6 +140,7 @@ impl Actor for Poller {
             context,
             seen: Observed::default(),
             behind: None,
+            turn: PartitionId(0),
             past_full: false,
             barren: 0,
             promoted_to: None,
@@ -218,9 +221,11 @@ impl State {
             busy: &room.busy,
             probe: &|group, epoch| probes.get(group, epoch),
             behind,
+            turn: self.turn,
             limit,
         };
         let found = self.context.store.discover(&search).await?;
+        self.turn = found.turn;
         self.seen.hints += u64::try_from(found.hints.len()).unwrap_or(0);
         let offered = self
             .context
