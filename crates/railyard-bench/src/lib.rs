@@ -14,6 +14,7 @@ mod bare_rows;
 mod client;
 mod database;
 mod deliveries;
+mod idle;
 mod load;
 mod node;
 mod options;

@@ -3,11 +3,13 @@
 //! Statements are counted by pg_stat_statements for the product's own role, so nothing that the bench asks is in them.
 //! Where the library is missing, only they are.
 
-use std::time::{Duration, Instant};
+use std::collections::HashMap;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use crate::database::Database;
+use crate::idle::{Calls, Counted};
 use crate::report::rounded;
 use crate::statistics::ratio;
 
@@ -38,8 +40,8 @@ pub(crate) struct Profile {
     pub(crate) wal_bytes: f64,
     /// Of the product; none where nobody counts them.
     pub(crate) statements: Option<f64>,
-    /// For how long was counted.
-    pub(crate) lasted: Duration,
+    /// The same, one by one.
+    pub(crate) calls: Calls,
     transactions_before: i64,
     transactions: i64,
     by_time: Vec<Statement>,
@@ -70,13 +72,13 @@ impl Statements {
         let wal: f64 = sql.one(WAL_BYTES).await?;
         let mut profile = Profile {
             wal_bytes: wal - self.wal,
-            lasted: self.at.elapsed(),
+            calls: Calls { seconds: self.at.elapsed().as_secs_f64(), ..Calls::default() },
             transactions_before: self.transactions,
             ..Profile::default()
         };
         if database.counts_statements {
-            let calls: i64 = sql.one(&format!("SELECT coalesce(sum(calls), 0)::bigint {OURS}")).await?;
-            profile.statements = Some(calls as f64);
+            profile.calls.by_query = each(database).await?;
+            profile.statements = Some(profile.calls.by_query.values().map(|counted| counted.calls).sum());
             profile.by_time = top(database, "total_exec_time").await?;
             profile.by_calls = top(database, "calls").await?;
         }
@@ -126,6 +128,17 @@ pub(crate) async fn buffers(database: &Database) -> anyhow::Result<f64> {
         return Ok(0.0);
     }
     database.sql.one(&format!("SELECT coalesce(sum(shared_blks_hit + shared_blks_read), 0)::float8 {OURS}")).await
+}
+
+async fn each(database: &Database) -> anyhow::Result<HashMap<i64, Counted>> {
+    let rows = database.sql.rows(&format!("SELECT queryid, calls::float8, rows::float8 {OURS}"), &[]).await?;
+    let mut counted = HashMap::new();
+    for row in &rows {
+        let one: &mut Counted = counted.entry(row.try_get("queryid")?).or_default();
+        one.calls += row.try_get::<_, f64>("calls")?;
+        one.rows += row.try_get::<_, f64>("rows")?;
+    }
+    Ok(counted)
 }
 
 async fn top(database: &Database, order: &str) -> anyhow::Result<Vec<Statement>> {

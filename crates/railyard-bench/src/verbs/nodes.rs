@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 
 use crate::database::Database;
 use crate::deliveries::{self, Delivered};
+use crate::idle::without_idle;
 use crate::load::load_unseen;
 use crate::node::{Node, Setting};
 use crate::options::{Common, Size};
-use crate::profile::Statements;
+use crate::profile::{Profile, Statements};
 use crate::progress::say;
 use crate::report::{Report, rounded};
 use crate::stand::Stand;
@@ -29,9 +30,9 @@ const RENEWAL_S: u32 = 1;
 /// turn: they start on a database without work and share the partitions; what they do then, by the clock alone, is counted
 /// for --idle-ms; all messages are written in one transaction, and its COMMIT shows them to all nodes at once; everything
 /// is counted from there until the last outcome is recorded. statements and wal_bytes are per message, less what the idle
-/// nodes would have done in the same time (polls, renewals, looks at what is in flight); statements_all and wal_bytes_all
-/// are with it. statements_ratio and wal_ratio = the figure ÷ the first number's. batch is begins and outcomes in one
-/// transaction: the ratios stay near 1 as long as batches do not shrink.
+/// nodes do in the same time (renewals, looks at scheduled jobs and at what is in flight); a look for work counts even if
+/// it was in vain. statements_all and wal_bytes_all have everything. statements_ratio and wal_ratio = the figure ÷ the
+/// first number's. batch is begins and outcomes in one transaction: the ratios stay near 1 as long as it does not shrink.
 #[derive(Debug, Args)]
 pub struct Nodes {
     #[command(flatten)]
@@ -58,12 +59,6 @@ struct Figures {
     smallest_share: i64,
     receipts: u64,
     last: Option<Delivered>,
-}
-
-/// What idle nodes do in a second.
-struct Idle {
-    statements: f64,
-    wal_bytes: f64,
 }
 
 impl Nodes {
@@ -127,30 +122,25 @@ impl Nodes {
         Ok(())
     }
 
-    async fn idle(&self, database: &Database) -> anyhow::Result<Idle> {
+    async fn idle(&self, database: &Database) -> anyhow::Result<Profile> {
         let statements = Statements::start(database).await?;
         tokio::time::sleep(Duration::from_millis(self.idle_ms)).await;
-        let profile = statements.stop(database).await?;
-        let a_second = |value: f64| ratio(value, profile.lasted.as_secs_f64());
-        Ok(Idle {
-            statements: a_second(profile.statements.unwrap_or_default()),
-            wal_bytes: a_second(profile.wal_bytes),
-        })
+        statements.stop(database).await
     }
 }
 
 impl Figures {
-    fn add(&mut self, delivered: Delivered, idle: &Idle, messages: f64) {
+    fn add(&mut self, delivered: Delivered, idle: &Profile, messages: f64) {
         let profile = &delivered.profile;
-        let seconds = profile.lasted.as_secs_f64();
-        let each = |all: f64, idle: f64| ratio((all - idle * seconds).max(0.0), messages);
+        let each = |value: f64| ratio(value, messages);
         if let Some(statements) = profile.statements {
-            self.statements.push(each(statements, idle.statements));
-            self.statements_all.push(each(statements, 0.0));
+            self.statements.push(each(without_idle(&profile.calls, &idle.calls)));
+            self.statements_all.push(each(statements));
         }
-        self.wal.push(each(profile.wal_bytes, idle.wal_bytes));
-        self.wal_all.push(each(profile.wal_bytes, 0.0));
-        self.node_ms.push(each(profile.node_ms, 0.0));
+        let idle_wal = ratio(idle.wal_bytes, idle.calls.seconds) * profile.calls.seconds;
+        self.wal.push(each((profile.wal_bytes - idle_wal).max(0.0)));
+        self.wal_all.push(each(profile.wal_bytes));
+        self.node_ms.push(each(profile.node_ms));
         self.per_second.push(delivered.per_second());
         self.receipts += delivered.receipts;
         self.last = Some(delivered);
