@@ -126,6 +126,17 @@ async fn bench_nodes_share_one_database() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bench_slots_gives_each_event_one() {
+    let size = ["--messages", "2500", "--full", "20", "--samples", "30", "--hold-seconds", "0", "--rounds", "1"];
+    let words: Vec<&str> = ["slots"].into_iter().chain(size).collect();
+    let figures = bench(&words).await;
+    has(&figures, &["bulk_per_second", "bulk_ratio", "deep_ms", "shallow_ms", "depth_ratio", "singles_per_second"]);
+    // In bulk and as filling, each kind of single with its warm-up, and eight at once.
+    assert_eq!(count(&figures, "assigned"), 2500 + 2000 + 2 * 80 + 240);
+    assert_eq!(count(&figures, "wrong"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bench_soak_halves_its_time() {
     let figures = bench(&["soak", "--seconds", "3", "--per-second", "25", "--groups", "7"]).await;
     has(&figures, &["p50_ms", "p99_ms", "p50_ratio", "p99_ratio", "size_ratio", "per_second"]);

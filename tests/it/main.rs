@@ -31,6 +31,7 @@ mod process;
 mod producer;
 mod record;
 mod rolling;
+mod s1_rate;
 mod s2_claim;
 mod s2_enqueue;
 mod s2_late;

@@ -31,6 +31,7 @@ mod problem;
 mod query;
 mod rail_cache;
 mod rails;
+mod rate;
 mod state;
 
 #[cfg(test)]
@@ -68,6 +69,7 @@ fn routes_in_turn() -> OpenApiRouter<ApiState> {
         .merge(credentials::routes())
         .merge(groups::routes())
         .merge(rails::routes())
+        .merge(rate::routes())
         .merge(cluster::routes())
         .merge(dlq::routes())
         .merge(audit::routes())

@@ -6,6 +6,7 @@
 
 mod figures;
 mod members;
+mod rate;
 
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,7 @@ use crate::openapi::alias::alias;
 use crate::problem::Problem;
 use crate::state::ApiState;
 use figures::Figures;
+use rate::RateMetrics;
 
 /// Figures younger than this are shown again.
 const REFRESH_MIN: Duration = Duration::from_secs(1);
@@ -108,6 +110,7 @@ pub struct ApiMetrics {
     jobs: IntCounterVec,
     events: IntCounterVec,
     auth_failures: IntCounter,
+    rate: RateMetrics,
     figures: Mutex<(Figures, Option<Instant>)>,
 }
 
@@ -135,8 +138,9 @@ impl ApiMetrics {
             jobs.with_label_values(&[posted.as_str()]);
             events.with_label_values(&[posted.as_str()]);
         }
+        let rate = RateMetrics::register(&registry)?;
         let figures = Mutex::new((Figures::register(&registry)?, None));
-        Ok(Self { registry, requests, jobs, events, auth_failures, figures })
+        Ok(Self { registry, requests, jobs, events, auth_failures, rate, figures })
     }
 
     pub(crate) fn answered(&self, method: &str, route: &str, status: StatusCode) {
@@ -149,6 +153,11 @@ impl ApiMetrics {
 
     pub(crate) fn event(&self, posted: Posted) {
         self.events.with_label_values(&[posted.as_str()]).inc();
+    }
+
+    /// A call for slots has ended; how far it had to look, if it found any.
+    pub(crate) fn assigned(&self, took: Duration, depth: Option<u64>) {
+        self.rate.assigned(took, depth);
     }
 
     pub(crate) fn auth_failed(&self) {
@@ -170,6 +179,7 @@ async fn scrape(State(state): State<ApiState>, request: Request) -> Result<Respo
     let metrics = &state.inner.metrics;
     // Gathered under the same lock: no scrape sees figures that are being replaced.
     let mut guard = metrics.figures.lock().await;
+    metrics.rate.show(state.store().rates().counts());
     let (figures, next) = &mut *guard;
     if next.is_none_or(|next| Instant::now() >= next) {
         let started = Instant::now();

@@ -16,7 +16,7 @@ use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Components, OpenApi};
 
-pub(crate) use refusals::Conflict;
+pub(crate) use refusals::{Conflict, Unknown};
 
 /// What stands in front of the list of operations.
 #[derive(utoipa::OpenApi)]
@@ -32,6 +32,7 @@ pub(crate) use refusals::Conflict;
         (name = "events", description = "What happened, and who wants to hear of it."),
         (name = "credentials", description = "The secrets that calls are signed with. They go in and never come out."),
         (name = "groups", description = "What stands where, and what an operator decides about it."),
+        (name = "rate", description = "How many may start when: limits, slots, and what a plan would come to."),
         (name = "rails", description = "Where messages go out, and the switch of each."),
         (name = "records", description = "What ended without success, and who decided what."),
         (name = "operation", description = "Health, metrics, this document."),

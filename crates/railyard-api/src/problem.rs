@@ -165,6 +165,13 @@ impl Problem {
         Self::unavailable(error.why_later().unwrap_or_default())
     }
 
+    /// 503 where nothing free was found: more capacity, or a later time, would help.
+    pub(crate) fn no_slot(detail: impl Into<String>) -> Self {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        let found = Self::new(status, "slot-assignment", "SlotAssignmentException", detail);
+        Self { retry_after_s: Some(RETRY_AFTER_S), ..found }
+    }
+
     /// 500, of which the caller learns nothing.
     pub(crate) fn internal() -> Self {
         let detail = "the request could not be carried out; the log of the node says why";

@@ -43,6 +43,7 @@ pub enum Bench {
     Wake(verbs::wake::Wake),
     Groups(verbs::groups::Groups),
     Nodes(verbs::nodes::Nodes),
+    Slots(verbs::slots::Slots),
     Soak(verbs::soak::Soak),
     /// The receiver of the other verbs, told what to do on its standard input.
     #[command(hide = true)]
@@ -63,6 +64,7 @@ pub async fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Wake(verb) => verb.run().await,
         Bench::Groups(verb) => verb.run().await,
         Bench::Nodes(verb) => verb.run().await,
+        Bench::Slots(verb) => verb.run().await,
         Bench::Soak(verb) => verb.run().await,
         Bench::Receiver => receiver::serve().await,
     }

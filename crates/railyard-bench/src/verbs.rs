@@ -7,5 +7,6 @@ pub mod enqueue;
 pub mod groups;
 pub mod hot_group;
 pub mod nodes;
+pub mod slots;
 pub mod soak;
 pub mod wake;

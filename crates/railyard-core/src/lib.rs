@@ -28,6 +28,7 @@ pub mod retry_after;
 pub mod rotation;
 pub mod settlement;
 pub mod signing;
+pub mod slots;
 #[cfg(test)]
 mod testing;
 pub mod text;

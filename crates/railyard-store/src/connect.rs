@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::NoTls;
 
 use crate::error::StoreError;
+use crate::rate::ConfigCache;
 
 /// The role that every connection of the product runs as, whatever it logs in as.
 pub const RUNTIME_ROLE: &str = "railyard_runtime";
@@ -59,6 +60,7 @@ struct Shared {
     config: StoreConfig,
     work: Pool,
     api: Pool,
+    rates: ConfigCache,
 }
 
 impl Store {
@@ -69,13 +71,19 @@ impl Store {
     pub fn new(config: StoreConfig) -> Result<Self, StoreError> {
         let work = pool(&config, "railyard work", config.work_connections, Use::Work)?;
         let api = pool(&config, "railyard api", config.api_connections, Use::Api)?;
-        Ok(Self { shared: Arc::new(Shared { config, work, api }) })
+        Ok(Self { shared: Arc::new(Shared { config, work, api, rates: ConfigCache::default() }) })
     }
 
     /// The configuration it was made with.
     #[must_use]
     pub fn config(&self) -> &StoreConfig {
         &self.shared.config
+    }
+
+    /// The rate configurations that this process remembers, and what it has counted.
+    #[must_use]
+    pub fn rates(&self) -> &ConfigCache {
+        &self.shared.rates
     }
 
     /// A connection for the node's work.

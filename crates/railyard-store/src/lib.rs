@@ -26,6 +26,7 @@ pub mod listen;
 pub mod migrate;
 pub mod ownership;
 pub mod rails;
+pub mod rate;
 pub mod retention;
 pub mod schedule;
 pub mod wakes;

@@ -62,7 +62,8 @@ pub(crate) async fn end<T>(conn: Conn, result: Result<T, StoreError>) -> Result<
     }
 }
 
-fn connection_survives(error: &StoreError) -> bool {
+/// Whether a connection can be used again after this error.
+pub(crate) fn connection_survives(error: &StoreError) -> bool {
     match error {
         StoreError::Invalid { .. }
         | StoreError::KeyReused { .. }

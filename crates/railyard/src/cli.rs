@@ -5,6 +5,7 @@ mod cluster;
 mod credentials;
 mod groups;
 mod jobs;
+mod rate;
 mod search;
 mod signatures;
 
@@ -19,6 +20,7 @@ pub(crate) use credentials::{
 };
 pub(crate) use groups::{Decide, GetGroup, Groups, KindName, ListGroups, ReleaseGroup, SkipGroup, ViewName};
 pub(crate) use jobs::{CreateJobs, GetJob, JobFields, Jobs, ModeName};
+pub(crate) use rate::{ForecastRate, GetRate, Rate, ReplanRate, SetRate, Switch};
 pub(crate) use search::{DecideJob, Dlq, JobFilter, ListDlq, ListJobs, ReplayDlq};
 pub(crate) use signatures::{Listen, Verify};
 
@@ -51,6 +53,9 @@ pub(crate) enum Command {
     /// See groups and decide about held ones.
     #[command(subcommand)]
     Groups(Groups),
+    /// See and change limits, and see ahead what a plan would come to.
+    #[command(subcommand)]
+    Rate(Rate),
     /// See the nodes, their leases, and the links between them.
     #[command(subcommand)]
     Cluster(Cluster),

@@ -10,6 +10,7 @@ mod jobs;
 mod listen;
 mod migrate;
 mod openapi;
+mod rate;
 mod serve;
 mod verify;
 
@@ -36,6 +37,7 @@ pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<Ex
         Command::Dlq(verb) => dlq::run(&verb).await,
         Command::Credentials(verb) => credentials::run(&verb).await,
         Command::Groups(verb) => groups::run(&verb).await,
+        Command::Rate(verb) => rate::run(&verb).await,
         Command::Cluster(verb) => cluster::run(&verb).await,
         Command::Listen(args) => listen::run(&args).await,
         Command::Doctor(args) => doctor::run(&args, &environment).await,

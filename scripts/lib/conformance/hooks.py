@@ -202,6 +202,45 @@ def credentials(case):
         case.body["signingSecret"] = "whsec_QUJDREVG"
 
 
+CALENDARS = [
+    None,
+    {"timeZone": "Europe/Berlin", "hours": [{"days": ["MON", "FRI"], "from": "08:00", "until": "24:00"}]},
+    {"timeZone": "UTC", "holidays": ["2030-12-25"],
+     "blackouts": [{"from": "2030-01-01T00:00:00Z", "until": "2030-01-02T00:00:00Z"}]},
+]
+
+
+def rate_config(case):
+    """A configuration of a name of its own most of the time: whoever makes slots meanwhile should find room."""
+    body = case.body
+    if body.get("configName") is None or CHANCE.random() < 0.7:
+        body["configName"] = WORLD.name("r").replace(".", "-")[:64]
+    if body.get("calendar") is not None:
+        body["calendar"] = CHANCE.choice(CALENDARS)
+        # A window of a day is never open as a whole where hours are.
+        body["windowSizeSecs"] = min(body["windowSizeSecs"], 3600)
+
+
+def slot(case):
+    body = case.body
+    body["configName"] = WORLD.rate_config
+    if body.get("requestedTime") is not None:
+        body["requestedTime"] = ahead(CHANCE.randint(-1000, 300 * 86400))
+
+
+def rate_query(case):
+    if CHANCE.random() < 0.8:
+        case.query["name"] = WORLD.rate_config
+    if case.query.get("at") is not None:
+        case.query["at"] = ahead(CHANCE.randint(-1000, 300 * 86400))
+
+
+def replan(case):
+    case.body["configName"] = WORLD.rate_config
+    if not case.body.get("preview"):
+        case.body["reason"] = "conformance"
+
+
 ADAPT = {
     "createJob": lambda case: job(case.body),
     "createJobAlias": lambda case: job(case.body),
@@ -236,6 +275,14 @@ ADAPT = {
     "getGroup": path_id(lambda: "conformance"),
     "releaseGroup": path_id(WORLD.make_held_group, 0.2),
     "skipGroup": skip,
+    "getRateConfig": rate_query,
+    "setRateConfig": rate_config,
+    "forecastRate": rate_query,
+    "replanRate": replan,
+    "assignSlot": slot,
+    "assignSlots": slot,
+    "confirmSlot": path_id(WORLD.make_slot),
+    "releaseSlot": path_id(WORLD.make_slot),
     "pauseRail": lambda case: case.path_parameters.update(rail="webhook_unused"),
     "resumeRail": lambda case: case.path_parameters.update(rail="webhook_unused"),
 }

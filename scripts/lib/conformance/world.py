@@ -48,6 +48,7 @@ class World:
         self.api, self.token, self.receiver = api, token, receiver
         self.numbers = itertools.count(1)
         self.credentials = self.make_credentials()
+        self.rate_config = self.make_rate_config()
 
     def call(self, method, path, body=None):
         data = None if body is None else json.dumps(body).encode()
@@ -91,6 +92,14 @@ class World:
         id = self.make_job("/gone")
         self.wait(f"job {id} ends", lambda: self.must("GET", f"/api/dispatch/jobs/{id}")["status"] == "ERROR")
         return id
+
+    def make_rate_config(self):
+        config = {"configName": "conformance", "maxPerWindow": 100000, "windowSizeSecs": 4}
+        return self.must("POST", "/admin/rate-limit/config", config)["configName"]
+
+    def make_slot(self):
+        event = {"eventId": self.name("event"), "configName": self.rate_config}
+        return self.must("POST", "/api/v1/slots", event)["eventId"]
 
     def make_subscription(self):
         body = {"name": self.name("subscription"), "typePattern": "conformance.*", "targetUrl": self.receiver + "/ok",

@@ -97,6 +97,15 @@ fn response(refusal: &Refusal) -> Response {
     response.build()
 }
 
+/// 404, for handlers that are told a name elsewhere than in the path.
+pub(crate) struct Unknown;
+
+impl utoipa::IntoResponses for Unknown {
+    fn responses() -> std::collections::BTreeMap<String, RefOr<Response>> {
+        [(NOT_FOUND.status.to_owned(), Ref::from_response_name(NOT_FOUND.name).into())].into()
+    }
+}
+
 /// 409, which the handlers that can meet it name in their answers.
 pub(crate) struct Conflict;
 

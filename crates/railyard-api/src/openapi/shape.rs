@@ -98,6 +98,11 @@ pub(crate) fn whole_from(min: u32) -> Object {
     ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(i64::from(min))).build()
 }
 
+/// Yes or no.
+pub(crate) fn flag() -> Object {
+    ObjectBuilder::new().schema_type(Type::Boolean).build()
+}
+
 /// One of a closed list of words.
 pub(crate) fn word<T: Copy>(all: &[T], name: fn(T) -> &'static str) -> Object {
     string().enum_values(Some(all.iter().map(|word| name(*word)))).build()

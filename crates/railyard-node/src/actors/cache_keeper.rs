@@ -1,5 +1,7 @@
 //! CacheKeeper: credentials as a snapshot that callers read without a lock.
 //!
+//! A flush is also what makes this process forget its rate configurations, which the store remembers for itself.
+//!
 //! Owns the snapshot; replaces it when its age reaches the TTL, when a notification or an operator says so, and adds
 //! single entries that a caller misses. A look-up that fails leaves what is there: a job whose credentials cannot be
 //! looked up waits, and nothing is ever sent unsigned. If it dies, the last snapshot serves until it is back.
@@ -99,7 +101,10 @@ impl Actor for CacheKeeper {
                 state.reload().await;
                 myself.send_after(state.context.options.cache_ttl, || Msg::Age);
             }
-            Msg::Flush => state.reload().await,
+            Msg::Flush => {
+                state.context.store.rates().flush();
+                state.reload().await;
+            }
             Msg::Find(id, reply) => answer(reply, state.find(id).await),
             Msg::Observe(reply) => answer(reply, state.observe()),
         }

@@ -1,4 +1,4 @@
-//! Maintenance: days ahead, days gone, secrets whose rotation is over, and the sweep that should find nothing.
+//! Maintenance: days ahead, days gone, secrets whose rotation is over, slots that nobody confirmed, and the sweep that should find nothing.
 //!
 //! Owns nothing. If it dies, the next one starts over; every node does the same work, and the database lets one at a
 //! time through.
@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
-use railyard_store::{StoreError, credentials};
+use railyard_store::{StoreError, credentials, rate};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -35,6 +35,7 @@ pub(crate) struct Observed {
     partitions_dropped: u64,
     repairs: u64,
     secrets_wiped: u64,
+    slots_given_back: u64,
     failures: u64,
 }
 
@@ -75,7 +76,14 @@ impl Actor for Maintenance {
 impl State {
     /// Each step by itself: one that keeps failing keeps none of the others from being done.
     async fn round(&mut self) {
-        for outcome in [self.days().await, self.secrets().await, self.sweep().await, self.look_at_snapshots().await] {
+        let steps = [
+            self.days().await,
+            self.secrets().await,
+            self.slots().await,
+            self.sweep().await,
+            self.look_at_snapshots().await,
+        ];
+        for outcome in steps {
             if let Err(error) = outcome {
                 self.seen.failures += 1;
                 self.context.trouble("maintenance", &error);
@@ -92,6 +100,7 @@ impl State {
         if !dropped.is_empty() {
             tracing::info!(?dropped, "days past their retention dropped");
         }
+        rate::tidy(&self.context.store).await?;
         self.seen.partitions_dropped += u64::try_from(dropped.len()).unwrap_or(0);
         self.days_at = Some(Instant::now());
         Ok(())
@@ -104,6 +113,16 @@ impl State {
             tracing::info!(wiped, "secrets whose rotation is over were wiped");
         }
         self.seen.secrets_wiped += u64::try_from(wiped).unwrap_or(0);
+        Ok(())
+    }
+
+    /// At every tick: slots that nobody confirmed in time are free again within half a minute.
+    async fn slots(&mut self) -> Result<(), StoreError> {
+        let given_back = rate::give_back(&self.context.store).await?;
+        if given_back > 0 {
+            tracing::info!(given_back, "slots that were not confirmed in time are free again");
+        }
+        self.seen.slots_given_back += given_back;
         Ok(())
     }
 
