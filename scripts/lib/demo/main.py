@@ -122,6 +122,8 @@ def play(options, tell, processes, folder):
 
 def print_report(report, problems, run, seconds, tell):
     latency = report["latency_ms"]
+    idle_ms = report["idle_takeover_ms"]
+    waiting = "no group waited without a call in flight" if idle_ms is None else f"what waited went on within {idle_ms} ms"
     rows = [
         ("messages", f"{report['messages']} in {report['groups']} groups"),
         ("delivered", report["delivered"]),
@@ -132,8 +134,7 @@ def print_report(report, problems, run, seconds, tell):
         ("retries", report["retries"]),
         ("per second", f"{report['per_second']}, the outage included"),
         ("created to received", f"p50 {latency['p50']} ms, p99 {latency['p99']} ms, backlog and outage included"),
-        (f"{report['ended_by']} to one", f"its waiting groups went on within {report['idle_takeover_ms']} ms, those with a call "
-                                         f"in flight within {report['takeover_ms']} ms"),
+        (f"{report['ended_by']} to one", f"{waiting}; groups with a call in flight went on within {report['takeover_ms']} ms"),
         ("whole run", f"{seconds:.0f} s"),
     ]
     for name, value in rows:
