@@ -27,6 +27,7 @@ mod items;
 mod jobs;
 mod limits;
 mod openapi;
+mod pools;
 mod problem;
 mod query;
 mod rail_cache;
@@ -70,6 +71,7 @@ fn routes_in_turn() -> OpenApiRouter<ApiState> {
         .merge(groups::routes())
         .merge(rails::routes())
         .merge(rate::routes())
+        .merge(pools::routes())
         .merge(cluster::routes())
         .merge(dlq::routes())
         .merge(audit::routes())

@@ -34,6 +34,7 @@ pub(crate) use refusals::{Conflict, Unknown};
         (name = "groups", description = "What stands where, and what an operator decides about it."),
         (name = "rate", description = "How many may start when: limits, slots, and what a plan would come to."),
         (name = "rails", description = "Where messages go out, and the switch of each."),
+        (name = "pools", description = "How many calls may run at once, on all nodes together."),
         (name = "records", description = "What ended without success, and who decided what."),
         (name = "operation", description = "Health, metrics, this document."),
     ),

@@ -84,6 +84,7 @@ impl BareCalls {
             rail: &self.rail,
             credentials: &self.credentials,
             may_write: Arc::new(|| Ok(())),
+            permit: None,
             now: self.now,
         };
         let outcome = self.client.call(call).await.outcome;

@@ -44,6 +44,7 @@ pub enum Bench {
     Groups(verbs::groups::Groups),
     Nodes(verbs::nodes::Nodes),
     Slots(verbs::slots::Slots),
+    Limit(verbs::limit::Limit),
     Soak(verbs::soak::Soak),
     /// The receiver of the other verbs, told what to do on its standard input.
     #[command(hide = true)]
@@ -65,6 +66,7 @@ pub async fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Groups(verb) => verb.run().await,
         Bench::Nodes(verb) => verb.run().await,
         Bench::Slots(verb) => verb.run().await,
+        Bench::Limit(verb) => verb.run().await,
         Bench::Soak(verb) => verb.run().await,
         Bench::Receiver => receiver::serve().await,
     }

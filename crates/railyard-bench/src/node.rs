@@ -32,8 +32,15 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts it on this database and waits for nothing. `home` is watched by the stand's undertaker.
-    pub(crate) fn start(name: &str, home: &Path, database: &Database, settings: &[Setting]) -> anyhow::Result<Self> {
+    /// Starts it on this database and waits for nothing. `home` is watched by the stand's undertaker; `environment` is
+    /// beside the settings.
+    pub(crate) fn start(
+        name: &str,
+        home: &Path,
+        database: &Database,
+        settings: &[Setting],
+        environment: &[(&str, String)],
+    ) -> anyhow::Result<Self> {
         let key_file = home.join("master.key");
         std::fs::write(&key_file, database.master_key.as_bytes())?;
         let address = SocketAddr::from(([127, 0, 0, 1], railyard_postgres::free_port()));
@@ -52,7 +59,11 @@ impl Node {
         for (key, value) in own.iter().chain(settings) {
             command.env(format!("RAILYARD_{}", key.to_ascii_uppercase().replace('.', "__")), value);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&log)?);
+        command.envs(environment.iter().map(|(name, value)| (*name, value)));
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::options().create(true).append(true).open(&log)?);
         let child = command.process_group(0).kill_on_drop(true).spawn().context("start a node")?;
         let process = child.id().context("the node ended at its start")?;
         std::fs::write(home.join(format!("{name}.pid")), format!("{process}\n"))?;
@@ -78,6 +89,27 @@ impl Node {
         }
     }
 
+    /// SIGKILL, and its end awaited.
+    pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
+        Ok(self.child.kill().await?)
+    }
+
+    /// SIGSTOP; returns when none of its threads runs any more.
+    pub(crate) fn freeze(&self) -> anyhow::Result<()> {
+        railyard_postgres::freeze(self.pid()?);
+        Ok(())
+    }
+
+    /// SIGCONT.
+    pub(crate) fn thaw(&self) -> anyhow::Result<()> {
+        railyard_postgres::thaw(self.pid()?);
+        Ok(())
+    }
+
+    fn pid(&self) -> anyhow::Result<Pid> {
+        i32::try_from(self.process).ok().and_then(Pid::from_raw).context("a process id")
+    }
+
     pub(crate) fn processor_ms(&self) -> anyhow::Result<f64> {
         Ok(processes::processor_time(self.process)?.as_secs_f64() * 1000.0)
     }
@@ -96,10 +128,14 @@ impl Node {
         Ok(value.with_context(|| format!("no metric {name}"))?.trim().parse()?)
     }
 
+    /// The same of a metric that is there once something was counted.
+    pub(crate) async fn counted(&self, name: &str) -> f64 {
+        self.metric(name).await.unwrap_or(0.0)
+    }
+
     /// Asks it to end, and waits.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
-        let process = i32::try_from(self.process).ok().and_then(Pid::from_raw).context("a process id")?;
-        kill_process(process, Signal::TERM)?;
+        kill_process(self.pid()?, Signal::TERM)?;
         match tokio::time::timeout(GONE_WITHIN, self.child.wait()).await {
             Ok(status) => anyhow::ensure!(status?.success(), "the node ended badly: {}", self.tail()),
             Err(_) => self.child.kill().await?,

@@ -12,6 +12,7 @@ use std::convert::Infallible;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -24,7 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-pub(crate) use process::Receiver;
+pub(crate) use process::{Receiver, Starts};
 
 /// What the node sends with every call, and the bench knows a message by.
 const KEY_HEADER: &str = "Idempotency-Key";
@@ -40,6 +41,10 @@ struct Seen {
     /// When each message came first, on CLOCK_BOOTTIME; grows with the messages of one run.
     stamps: Mutex<HashMap<String, u64>>,
     stamped: Notify,
+    /// When each call came, repeats among them, while moments are kept.
+    starts: Mutex<Vec<u64>>,
+    /// How late this process woke for a timer, at worst: what its moments may be off by.
+    late_ns: AtomicU64,
 }
 
 /// Runs until standard input ends.
@@ -51,6 +56,7 @@ pub(crate) async fn serve() -> anyhow::Result<()> {
     out.flush()?;
     tokio::select! {
         () = accept(listener, Arc::clone(&seen)) => Ok(()),
+        () = watch_itself(&seen) => Ok(()),
         result = control::answer(&seen) => result,
     }
 }
@@ -77,6 +83,19 @@ async fn connection(stream: TcpStream, seen: Arc<Seen>) {
     drop(Builder::new(TokioExecutor::new()).http1_only().serve_connection(TokioIo::new(stream), service).await);
 }
 
+/// While moments are kept, looks how much later than asked for this process runs.
+async fn watch_itself(seen: &Seen) {
+    const NAP: Duration = Duration::from_millis(5);
+    loop {
+        let before = now_ns();
+        tokio::time::sleep(NAP).await;
+        if seen.stamping.load(Ordering::Relaxed) {
+            let late = (now_ns() - before).saturating_sub(u64::try_from(NAP.as_nanos()).unwrap_or(0));
+            seen.late_ns.fetch_max(late, Ordering::Relaxed);
+        }
+    }
+}
+
 /// The moment of a call is when its head was read: microseconds after its first byte.
 async fn receive(request: Request<Incoming>, seen: Arc<Seen>) -> Result<Response<Full<Bytes>>, Infallible> {
     let at = now_ns();
@@ -99,6 +118,9 @@ impl Seen {
     fn delivered(&self, request: &Request<Incoming>, at: u64) {
         // Refused by all but the first: then it stands.
         let _ = self.first_ns.compare_exchange(0, at, Ordering::Relaxed, Ordering::Relaxed);
+        if self.stamping.load(Ordering::Relaxed) {
+            self.starts.lock().unwrap_or_else(PoisonError::into_inner).push(at);
+        }
         if self.stamping.load(Ordering::Relaxed)
             && let Some(key) = request.headers().get(KEY_HEADER).and_then(|key| key.to_str().ok())
         {

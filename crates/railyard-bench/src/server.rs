@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use anyhow::Context;
 use railyard_postgres::PrivatePostgres;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -64,6 +65,19 @@ impl Server {
     pub(crate) fn processor_ms(&self) -> Option<f64> {
         let postmaster = processes::postmaster(self.private.as_ref()?.data_dir()).ok()?;
         Some(processes::tree_time(postmaster).ok()?.as_secs_f64() * 1000.0)
+    }
+
+    /// Whether it is ours to be hurt.
+    pub(crate) fn is_private(&self) -> bool {
+        self.private.is_some()
+    }
+
+    /// SIGKILL to one backend of a node on this database: the server ends all others, recovers, and goes on.
+    pub(crate) async fn crash(&self, database: &Database) -> anyhow::Result<()> {
+        let sql = "SELECT pid FROM pg_stat_activity
+                   WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = 'railyard work' LIMIT 1";
+        let process = Pid::from_raw(database.sql.one(sql).await?).context("a backend")?;
+        Ok(kill_process(process, Signal::KILL)?)
     }
 
     /// Settings that figures depend on.

@@ -50,7 +50,18 @@ impl Stand {
         let mut all =
             vec![("http.endpoint_concurrency", concurrency.clone()), ("dispatch.calls_in_flight", concurrency)];
         all.extend_from_slice(settings);
-        Node::start(name, &self.home, database, &all)
+        Node::start(name, &self.home, database, &all, &[])
+    }
+
+    /// One node of several.
+    pub(crate) fn node_named(
+        &self,
+        name: &str,
+        database: &Database,
+        settings: &[Setting],
+        environment: &[(&str, String)],
+    ) -> anyhow::Result<Node> {
+        Node::start(name, &self.home, database, settings, environment)
     }
 
     /// A message of `payload` bytes, signed by the database's credentials, for this target.

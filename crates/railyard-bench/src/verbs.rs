@@ -6,6 +6,7 @@ pub mod deliver;
 pub mod enqueue;
 pub mod groups;
 pub mod hot_group;
+pub mod limit;
 pub mod nodes;
 pub mod slots;
 pub mod soak;

@@ -63,6 +63,8 @@ pub enum ErrorCode {
     LeaseLost,
     /// Too little time was left before the in-flight row's deadline.
     DeadlineTooClose,
+    /// The slot that a limit gave passed before the call could start.
+    PermitBurnt,
     /// The endpoint's breaker opened between the turn and the call.
     CircuitOpen,
     /// The commit of the begin was lost; this process can prove that nothing was sent.
@@ -120,6 +122,7 @@ impl fmt::Display for ErrorCode {
             Self::Expired => "EXPIRED",
             Self::LeaseLost => "LEASE_LOST",
             Self::DeadlineTooClose => "DEADLINE_TOO_CLOSE",
+            Self::PermitBurnt => "PERMIT_BURNT",
             Self::CircuitOpen => "CIRCUIT_OPEN",
             Self::CommitLost => "COMMIT_LOST",
         })

@@ -15,6 +15,7 @@ pub mod hold;
 pub mod ids;
 pub mod job;
 mod json_fields;
+pub mod limiter;
 pub mod limits;
 pub mod link;
 pub mod message;

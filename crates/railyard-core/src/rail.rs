@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::RAIL_NAME_BYTES_MAX;
 use crate::mode::Mode;
 
 /// What a rail checks before a call, and how it reads a refusal.
@@ -74,3 +75,13 @@ impl OnUnknown {
 pub const WEBHOOK: &str = "webhook";
 /// The payment rail that every installation has.
 pub const PAYMENT_WEBHOOK: &str = "payment_webhook";
+
+/// The pool of webhook rails that name none (S3).
+pub const DISPATCH_POOL: &str = "DISPATCH-POOL";
+
+/// Whether this is a name that a pool may have.
+#[must_use]
+pub fn is_pool_code(code: &str) -> bool {
+    (1..=RAIL_NAME_BYTES_MAX).contains(&code.len())
+        && code.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+}

@@ -11,15 +11,18 @@ use railyard_store::{Store, StoreError};
 use crate::actors::cache_keeper::{self, CredentialsCache};
 use crate::actors::cluster_agent::Say;
 use crate::actors::{
-    cluster, global_buffer, lease_keeper, listener, maintenance, peer_dialer, poller, rail_caller_pool, reaper, settler,
+    cluster, global_buffer, governor, lease_keeper, listener, maintenance, peer_dialer, poller, pool_keeper,
+    rail_caller_pool, reaper, settler,
 };
 use crate::attempts::Attempts;
 use crate::call_slots::CallSlots;
 use crate::handle::Handle;
 use crate::lease::Lease;
+use crate::limits::Limits;
 use crate::links::Links;
 use crate::metrics::Metrics;
 use crate::options::NodeOptions;
+use crate::pools::Pools;
 use crate::probes::Probes;
 use crate::stopping::Stopping;
 use crate::trouble::Troubles;
@@ -40,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) probes: Probes,
     pub(crate) credentials: CredentialsCache,
     pub(crate) call_slots: CallSlots,
+    pub(crate) limits: Limits,
+    pub(crate) pools: Pools,
     pub(crate) stopping: Stopping,
     pub(crate) troubles: Troubles,
     pub(crate) look_asked: poller::LookAsked,
@@ -55,11 +60,13 @@ pub(crate) struct Shared {
 #[derive(Default)]
 pub(crate) struct Directory {
     pub(crate) cache_keeper: Handle<cache_keeper::Msg>,
+    pub(crate) governor: Handle<governor::Msg>,
     pub(crate) lease_keeper: Handle<lease_keeper::Msg>,
     pub(crate) settler: Handle<settler::Msg>,
     pub(crate) callers: Handle<rail_caller_pool::Msg>,
     pub(crate) buffer: Handle<global_buffer::Msg>,
     pub(crate) poller: Handle<poller::Msg>,
+    pub(crate) pool_keeper: Handle<pool_keeper::Msg>,
     pub(crate) listener: Handle<listener::Msg>,
     pub(crate) reaper: Handle<reaper::Msg>,
     pub(crate) maintenance: Handle<maintenance::Msg>,

@@ -5,6 +5,8 @@
 //! ├─ LeaseKeeper    who we are and what we own; its own thread and connection
 //! ├─ CacheKeeper    credentials, as a snapshot
 //! ├─ Settler        begins and outcomes, batched into transactions
+//! ├─ PoolKeeper     slots of pools, for this node's lanes
+//! ├─ Governor ──────── Limiter × set of limits
 //! ├─ Pipeline       (rest for one)
 //! │  ├─ RailCallerPool ── RailCaller × n
 //! │  ├─ GlobalBuffer ──── GroupActor × lane
@@ -23,11 +25,13 @@ mod call_slots;
 mod context;
 mod handle;
 mod lease;
+mod limits;
 mod links;
 mod metrics;
 mod node;
 mod observe;
 mod options;
+mod pools;
 mod probes;
 mod runtime;
 mod stopping;
@@ -36,6 +40,7 @@ mod tests;
 mod trouble;
 
 pub use actors::cluster_agent::Question;
+pub use limits::LimitsOptions;
 pub use links::options::{Cookie, LinkOptions, TlsFiles};
 pub use links::table::LinkState;
 pub use node::Node;

@@ -17,7 +17,19 @@ pub(crate) use groups::{Gauged, GroupMetrics};
 pub(crate) use links::LinkMetrics;
 
 /// Who sends statements.
-const SPEAKERS: [&str; 7] = ["cache_keeper", "lease_keeper", "listener", "maintenance", "poller", "reaper", "settler"];
+const SPEAKERS: [&str; 11] = [
+    "cache_keeper",
+    "lease_keeper",
+    "listener",
+    "maintenance",
+    "poller",
+    "reaper",
+    "settler",
+    "limiter",
+    "governor",
+    "pool_keeper",
+    "group_actor",
+];
 /// What a late result turned out to be: the words of `railyard_store::work::Late` but for a repeat of what is known.
 const LATE_KINDS: [&str; 6] = ["failure", "flagged", "taken", "ended", "unknown", "foreign"];
 
@@ -44,6 +56,8 @@ pub(crate) struct Metrics {
     pub(crate) actor_restarts: IntCounterVec,
     pub(crate) settle_batch: Histogram,
     pub(crate) oldest_snapshot_seconds: IntGauge,
+    pub(crate) permits_granted: IntCounterVec,
+    pub(crate) permits_burned: IntCounterVec,
     pub(crate) links: LinkMetrics,
 }
 
@@ -92,6 +106,8 @@ impl Metrics {
                 "railyard_oldest_snapshot_seconds",
                 "age of the oldest transaction that keeps dead rows alive",
             )?,
+            permits_granted: counters("railyard_permits_granted_total", "slots that a limit gave this node", "limit")?,
+            permits_burned: counters("railyard_permits_burned_total", "of them, those that no call used", "limit")?,
             links: LinkMetrics::register(registry)?,
         };
         metrics.enter(registry)?;
@@ -115,7 +131,14 @@ impl Metrics {
         for one in [&self.calls_in_flight, &self.lanes_busy, &self.oldest_snapshot_seconds] {
             registry.register(Box::new(one.clone()))?;
         }
-        for one in [&self.attempts, &self.late_results, &self.database_errors, &self.actor_restarts] {
+        for one in [
+            &self.attempts,
+            &self.late_results,
+            &self.database_errors,
+            &self.actor_restarts,
+            &self.permits_granted,
+            &self.permits_burned,
+        ] {
             registry.register(Box::new(one.clone()))?;
         }
         registry.register(Box::new(self.ended_jobs.ended.clone()))?;
@@ -125,13 +148,15 @@ impl Metrics {
         for state in railyard_core::attempt::AttemptState::ALL {
             self.attempts.with_label_values(&[state.as_str()]);
         }
+        self.permits_granted.with_label_values(&["global"]);
+        self.permits_burned.with_label_values(&["global"]);
         for kind in LATE_KINDS {
             self.late_results.with_label_values(&[kind]);
         }
         for actor in SPEAKERS {
             self.database_errors.with_label_values(&[actor]);
         }
-        for actor in root::NAMES.iter().chain(&pipeline::NAMES).chain(&["group_actor", "rail_caller"]) {
+        for actor in root::NAMES.iter().chain(&pipeline::NAMES).chain(&["group_actor", "rail_caller", "limiter"]) {
             self.actor_restarts.with_label_values(&[actor]);
         }
         Ok(())

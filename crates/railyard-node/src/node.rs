@@ -22,11 +22,13 @@ use crate::attempts::Attempts;
 use crate::call_slots::CallSlots;
 use crate::context::{Context, Directory, Shared};
 use crate::lease::Lease;
+use crate::limits::Limits;
 use crate::links::Links;
 use crate::links::table::LinkState;
 use crate::metrics::Metrics;
 use crate::observe::OBSERVE_TIMEOUT;
 use crate::options::{NodeError, NodeOptions};
+use crate::pools::Pools;
 use crate::probes::Probes;
 use crate::stopping::Stopping;
 use crate::trouble::Troubles;
@@ -53,11 +55,14 @@ impl Node {
     ) -> Result<Self, NodeError> {
         let links = options.links.clone().map(Links::new).transpose().map_err(NodeError::Links)?.map(Arc::new);
         let lease = Lease::default();
+        let metrics = Metrics::register(registry, &lease, options.lease)?;
         let context: Context = Arc::new(Shared {
             client: Client::new(&options.http)?,
             endpoints: Arc::new(Endpoints::new(&options.http)),
-            metrics: Metrics::register(registry, &lease, options.lease)?,
             call_slots: CallSlots::new(&options),
+            limits: Limits::new(&options, &metrics),
+            pools: Pools::new(&options),
+            metrics,
             options,
             store,
             keys,

@@ -6,7 +6,10 @@ use railyard_core::ParticipantId;
 use serde_json::{Value, json};
 
 use crate::actors::cluster_agent::Question;
-use crate::actors::{cache_keeper, global_buffer, listener, maintenance, poller, rail_caller_pool, reaper, settler};
+use crate::actors::{
+    cache_keeper, global_buffer, governor, listener, maintenance, poller, pool_keeper, rail_caller_pool, reaper,
+    settler,
+};
 use crate::context::Shared;
 
 /// How long an actor has to show its state.
@@ -51,6 +54,8 @@ impl Shared {
             },
             "actors": {
                 "cacheKeeper": actors.cache_keeper.ask(cache_keeper::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "governor": actors.governor.ask(governor::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "pools": actors.pool_keeper.ask(pool_keeper::Msg::Observe, OBSERVE_TIMEOUT).await,
                 "settler": actors.settler.ask(settler::Msg::Observe, OBSERVE_TIMEOUT).await,
                 "railCallers": actors.callers.ask(rail_caller_pool::Msg::Observe, OBSERVE_TIMEOUT).await,
                 "globalBuffer": actors.buffer.ask(global_buffer::Msg::Observe, OBSERVE_TIMEOUT).await,

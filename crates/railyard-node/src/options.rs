@@ -6,6 +6,7 @@ use std::time::Duration;
 use railyard_rail::{ClientError, HttpOptions, RailOptions};
 use railyard_store::retention::Retention;
 
+use crate::limits::LimitsOptions;
 use crate::links::options::LinkOptions;
 
 /// Everything that a node needs to know.
@@ -43,6 +44,8 @@ pub struct NodeOptions {
     pub retention: Retention,
     /// Rails by name.
     pub rails: BTreeMap<String, RailOptions>,
+    /// Hard caps beside those of the rails.
+    pub limits: LimitsOptions,
     /// How calls are made.
     pub http: HttpOptions,
     /// Links to the other nodes; none: nodes share work through the database alone.
@@ -70,6 +73,7 @@ impl NodeOptions {
             cache_ttl: Duration::from_secs(5),
             retention: Retention::default(),
             rails,
+            limits: LimitsOptions::default(),
             http: HttpOptions::default(),
             links: None,
         }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use railyard_core::classify::{Received, Rules, classify};
+use railyard_core::limiter::Permit;
 use railyard_core::limits::{ERROR_DETAIL_CHARS_MAX, NOT_STARTED_WAIT};
 use railyard_core::rail::RailKind;
 use railyard_core::text::clean_str;
@@ -63,6 +64,8 @@ pub struct Call<'a> {
     pub credentials: &'a Credentials,
     /// The caller's leave, asked at the moment of writing.
     pub may_write: MayWrite,
+    /// When its first byte may leave, of a call under a limit.
+    pub permit: Option<Permit>,
     /// Wall-clock time, for signatures. The database's clock is better than the node's.
     pub now: Timestamp,
 }
@@ -114,7 +117,9 @@ impl Client {
             Ok(request) => request,
             Err(outcome) => return Called { outcome, latency: None },
         };
-        let started = Instant::now();
+        // The wait for a slot is not the receiver's.
+        let slot = call.permit.map_or(Duration::ZERO, |permit| BootInstant::at(permit.not_before).wait());
+        let started = Instant::now() + slot;
         let outcome = self.exchange(&call, request).await;
         let latency = match outcome {
             CallOutcome::NotStarted { .. } => None,
@@ -140,11 +145,16 @@ impl Client {
 
     async fn exchange(&self, call: &Call<'_>, mut request: reqwest::Request) -> CallOutcome {
         let message = call.message;
-        let gate = Gate::new(Arc::clone(&call.may_write), BootInstant::now().after(message.timeout));
+        let deadline = BootInstant::now().after(message.timeout);
+        let gate = Gate::new(Arc::clone(&call.may_write), deadline, call.permit);
         let payload = message.payload.clone();
         // An empty body is never polled, so the connection gives no hint; then it may have been read.
         let sent = || payload.is_empty() || gate.handed_out();
         *request.body_mut() = Some(reqwest::Body::wrap(GatedBody::new(payload.clone(), Arc::clone(&gate))));
+        // The timer's clock is not the slot's: after it, the slot's is looked at again.
+        while !gate.wait().is_zero() {
+            tokio::time::sleep(gate.wait()).await;
+        }
         if gate.look().is_err() {
             return refused(&gate).unwrap_or_else(|| failed(ErrorCode::InvalidRequest, "refused", true));
         }

@@ -27,6 +27,18 @@ impl BootInstant {
         Self(self.0.saturating_add(wait))
     }
 
+    /// A point that others read from the same clock.
+    #[must_use]
+    pub fn at(since_boot: Duration) -> Self {
+        Self(since_boot)
+    }
+
+    /// How long until it comes; nothing if it lies behind us.
+    #[must_use]
+    pub fn wait(self) -> Duration {
+        self.0.saturating_sub(Self::now().0)
+    }
+
     /// Whether it lies behind us.
     #[must_use]
     pub fn has_passed(self) -> bool {

@@ -12,16 +12,22 @@
 //! - a payload of no bytes has no poll: the look is taken right before the request is given to the client, so making
 //!   the connection (at most the connect timeout) lies between the two.
 //!
+//! A call under a limit has a slot: the request is given to the client when the slot begins, and its first bytes are
+//! refused once it is over. They are not held back in the body: hyper would send the head by itself. Of a payload of no
+//! bytes, making a connection lies between the slot and the head.
+//!
 //! Both attempts are on record then, and the receiver can refuse the older one by its attempt header.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use railyard_core::ErrorCode;
+use railyard_core::limiter::Permit;
 
 use crate::clock::BootInstant;
 
@@ -36,18 +42,33 @@ const PIECE_BYTES: usize = 16 * 1024;
 pub(crate) struct Gate {
     may_write: MayWrite,
     deadline: BootInstant,
+    permit: Option<Permit>,
     handed_out: AtomicBool,
     refused: OnceLock<ErrorCode>,
 }
 
 impl Gate {
-    pub(crate) fn new(may_write: MayWrite, deadline: BootInstant) -> Arc<Self> {
-        Arc::new(Self { may_write, deadline, handed_out: AtomicBool::new(false), refused: OnceLock::new() })
+    pub(crate) fn new(may_write: MayWrite, deadline: BootInstant, permit: Option<Permit>) -> Arc<Self> {
+        Arc::new(Self { may_write, deadline, permit, handed_out: AtomicBool::new(false), refused: OnceLock::new() })
+    }
+
+    /// How long until the first byte may go.
+    pub(crate) fn wait(&self) -> Duration {
+        self.permit.map_or(Duration::ZERO, |permit| BootInstant::at(permit.not_before).wait())
+    }
+
+    /// Whether the call may no longer start. A call that has started goes on.
+    fn is_too_late(&self) -> bool {
+        !self.handed_out() && self.permit.is_some_and(|permit| BootInstant::at(permit.not_after).has_passed())
     }
 
     /// Asks once. The first refusal is remembered.
     pub(crate) fn look(&self) -> Result<(), WriteRefused> {
-        let leave = if self.deadline.has_passed() { Err(ErrorCode::DeadlineTooClose) } else { (self.may_write)() };
+        let leave = match () {
+            () if self.deadline.has_passed() => Err(ErrorCode::DeadlineTooClose),
+            () if self.is_too_late() => Err(ErrorCode::PermitBurnt),
+            () => (self.may_write)(),
+        };
         leave.map_err(|code| WriteRefused(*self.refused.get_or_init(|| code)))
     }
 

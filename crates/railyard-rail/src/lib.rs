@@ -32,4 +32,4 @@ pub use client::{Call, Called, Client, ClientError};
 pub use credentials::{Credentials, CredentialsError, NextSecrets, Schemes, SigningSecrets};
 pub use endpoints::{Endpoints, Look, Place, Refused};
 pub use gate::MayWrite;
-pub use options::{ConfigError, HttpOptions, RailOptions};
+pub use options::{ConfigError, HttpOptions, LimitOptions, RailOptions};

@@ -8,11 +8,12 @@ use railyard_core::backoff::Backoff;
 use railyard_core::breaker;
 use railyard_core::ids::CredentialsId;
 use railyard_core::job::endpoint_of;
+use railyard_core::limiter::{Limit, STARTS_MAX, WINDOW_MS_MAX, WINDOW_MS_MIN};
 use railyard_core::limits::{
     BACKOFF_CAP_MAX, CONNECT_TIMEOUT_S_DEFAULT, DEFERRAL_CAP, ENDPOINT_CONCURRENCY_DEFAULT, ENDPOINT_CONCURRENCY_MAX,
-    RAIL_CALLS_MAX, RAIL_CODE_CHARS_MAX, TIMEOUT_S_MAX,
+    RAIL_CALLS_MAX, RAIL_CODE_CHARS_MAX, RAIL_NAME_BYTES_MAX, TIMEOUT_S_MAX,
 };
-use railyard_core::rail::{OnUnknown, RailKind};
+use railyard_core::rail::{DISPATCH_POOL, OnUnknown, RailKind, is_pool_code};
 use serde::Deserialize;
 use url::Url;
 
@@ -68,6 +69,13 @@ pub struct RailOptions {
     /// Calls of this rail at once, from one node; by default only the node's and the endpoint's bounds hold.
     #[serde(default)]
     pub calls_in_flight: Option<u32>,
+    /// The pool whose slots its calls take, on all nodes together, once that is set; by default DISPATCH-POOL for webhooks,
+    /// none for payments.
+    #[serde(default)]
+    pub pool: Option<String>,
+    /// At most so many starts of this rail in any window, on all nodes together.
+    #[serde(default)]
+    pub limit: Option<LimitOptions>,
     /// Longest wait between attempts, in seconds; by default 120 for webhooks, 60 for payments.
     #[serde(default)]
     pub backoff_cap_s: Option<u32>,
@@ -77,6 +85,39 @@ pub struct RailOptions {
     /// Who signs for jobs that name nobody.
     #[serde(default)]
     pub credentials_id: Option<CredentialsId>,
+}
+
+/// A hard cap: `{ starts = 50, window_ms = 1000 }`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitOptions {
+    /// At most so many starts in any window.
+    pub starts: u32,
+    /// How long a window is, in milliseconds.
+    #[serde(default = "LimitOptions::window_ms")]
+    pub window_ms: u32,
+}
+
+impl LimitOptions {
+    /// A second, where nothing is said.
+    #[must_use]
+    pub fn window_ms() -> u32 {
+        1000
+    }
+
+    /// As core reads it.
+    #[must_use]
+    pub fn limit(&self) -> Limit {
+        Limit { starts: self.starts, window: Duration::from_millis(u64::from(self.window_ms)) }
+    }
+
+    /// Checks both values; `under` is the key of this table (`rails.NAME.limit`).
+    #[must_use]
+    pub fn check(&self, under: &str) -> Vec<ConfigError> {
+        let starts = within(under, "starts", self.starts, 1, STARTS_MAX);
+        let window = within(under, "window_ms", self.window_ms, WINDOW_MS_MIN, WINDOW_MS_MAX);
+        starts.into_iter().chain(window).collect()
+    }
 }
 
 /// A proxy's URL, whose user name and password never show.
@@ -176,6 +217,8 @@ impl RailOptions {
             idempotent: false,
             terminal_codes: Vec::new(),
             calls_in_flight: None,
+            pool: None,
+            limit: None,
             backoff_cap_s: None,
             target_url: None,
             credentials_id: None,
@@ -189,6 +232,16 @@ impl RailOptions {
         match self.kind {
             RailKind::Payment if !self.idempotent => OnUnknown::Hold,
             RailKind::Payment | RailKind::Webhook => OnUnknown::Retry,
+        }
+    }
+
+    /// The pool whose slots its calls take.
+    #[must_use]
+    pub fn pool(&self) -> Option<&str> {
+        match (&self.pool, self.kind) {
+            (Some(pool), _) => Some(pool),
+            (None, RailKind::Webhook) => Some(DISPATCH_POOL),
+            (None, RailKind::Payment) => None,
         }
     }
 
@@ -216,7 +269,13 @@ impl RailOptions {
         });
         let target = self.target_url.as_deref().and_then(|url| endpoint_of(url).err());
         let target = target.map(|error| ConfigError { key: format!("{under}.target_url"), detail: error.to_string() });
-        cap.into_iter().chain(calls).chain(codes).chain(target).collect()
+        let bad_pool = |pool: &&String| !is_pool_code(pool);
+        let pool = self.pool.as_ref().filter(bad_pool).map(|_| ConfigError {
+            key: format!("{under}.pool"),
+            detail: format!("is not 1 to {RAIL_NAME_BYTES_MAX} letters, digits, '_', '.' or '-'"),
+        });
+        let limit = self.limit.map(|limit| limit.check(&format!("{under}.limit"))).unwrap_or_default();
+        cap.into_iter().chain(calls).chain(codes).chain(target).chain(limit).chain(pool).collect()
     }
 }
 

@@ -12,6 +12,7 @@ use crate::audit::{self, Entry};
 use crate::connect::{Conn, Store};
 use crate::error::StoreError;
 use crate::holds::Decision;
+use crate::limiter;
 use crate::listen::{CACHE_CHANNEL, WORK_CHANNEL};
 use crate::row::word;
 use crate::transaction::{begin, end};
@@ -120,13 +121,15 @@ pub async fn list(store: &Store) -> Result<Vec<RailRow>, StoreError> {
     rows.iter().map(row).collect()
 }
 
-/// Stops a rail or lets it go on. What was begun before the commit is called; nothing begins after it.
+/// Stops a rail or lets it go on. Nothing begins after the commit, and no slot is granted: of a rail with a limiter row,
+/// what was begun before is called within `HORIZON + DELTA` (`core::limiter`) or not at all.
 ///
 /// # Errors
 /// [`StoreError::Invalid`] for an unknown rail, [`StoreError::Conflict`] if the switch stands like that already;
 /// errors of the database.
 pub async fn switch(store: &Store, rail_type: &str, paused: bool, decision: Decision<'_>) -> Result<(), StoreError> {
-    let conn = begin(store, "").await?;
+    // Whatever the database does by default: who was told that a rail is stopped finds it stopped after a crash.
+    let conn = begin(store, "SET LOCAL synchronous_commit = on").await?;
     let result = switch_in(&conn, rail_type, paused, decision).await;
     end(conn, result).await
 }
@@ -147,10 +150,14 @@ async fn switch_in(conn: &Conn, rail_type: &str, paused: bool, decision: Decisio
     let action = if paused { "rail.pause" } else { "rail.resume" };
     let detail = Some(json!({ "railType": rail_type }));
     audit::append(conn, &Entry { reason: Some(&reason), detail, ..Entry::new(action, decision.actor) }).await?;
-    if !paused {
+    if paused {
+        conn.execute(limiter::PAUSE, &[&rail_type]).await?;
+    } else {
         conn.execute(LOCK_WAITING, &[]).await?;
         conn.execute(LOOK_NOW, &[]).await?;
         conn.execute(SINGLES_NOW, &[&rail_type]).await?;
+        // Last: whoever asks for a slot waits for this row.
+        conn.execute(limiter::RESUME, &[&rail_type]).await?;
     }
     tell_nodes(conn).await?;
     conn.execute("SELECT pg_notify($1, 'new_work')", &[&WORK_CHANNEL]).await?;

@@ -9,6 +9,7 @@ mod cluster;
 mod database;
 mod dispatch;
 mod environment;
+mod limits;
 mod load;
 mod log;
 mod membership;
@@ -27,6 +28,7 @@ pub(crate) use cluster::Cluster;
 pub(crate) use database::{Database, Retention};
 pub(crate) use dispatch::Dispatch;
 pub(crate) use environment::Environment;
+pub(crate) use limits::Limits;
 pub(crate) use log::{Log, LogFormat};
 pub(crate) use membership::{Cache, Lease, Node, Reaper};
 pub(crate) use problems::{ConfigError, Problems};
@@ -47,6 +49,7 @@ pub(crate) struct Config {
     pub(crate) retention: Retention,
     pub(crate) http: HttpOptions,
     pub(crate) rails: Rails,
+    pub(crate) limits: Limits,
     pub(crate) api: Api,
     pub(crate) secrets: Secrets,
     pub(crate) log: Log,
@@ -69,6 +72,7 @@ impl Config {
         self.retention.check(&mut problems);
         problems.extend(self.http.check("http"));
         self.rails.check(&mut problems);
+        self.limits.check(&mut problems);
         self.api.check(&mut problems);
         self.secrets.check(&mut problems);
         self.log.check(&mut problems);

@@ -1,7 +1,7 @@
 //! The receiver's side of the line protocol: a question a line, an answer a line.
 //!
 //! `reset` · `count` · `stamps on|off` · `wait KEY` (when that message came, in nanoseconds of CLOCK_BOOTTIME) ·
-//! `drain` (all such moments, which are forgotten).
+//! `drain` (all such moments, which are forgotten) · `starts` (when each call came, and how late this process ran at worst).
 
 use std::io::Write;
 use std::sync::PoisonError;
@@ -31,6 +31,8 @@ async fn one(seen: &Seen, line: &str) -> Value {
                 counter.store(0, Ordering::Relaxed);
             }
             drain(seen);
+            seen.starts.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            seen.late_ns.store(0, Ordering::Relaxed);
             json!(true)
         }
         ("count", _) => {
@@ -48,6 +50,10 @@ async fn one(seen: &Seen, line: &str) -> Value {
         }
         ("wait", key) => json!(wait(seen, key).await),
         ("drain", _) => json!(drain(seen)),
+        ("starts", _) => json!({
+            "at_ns": *seen.starts.lock().unwrap_or_else(PoisonError::into_inner),
+            "late_ns": seen.late_ns.load(Ordering::Relaxed),
+        }),
         (_, _) => json!(null),
     }
 }

@@ -37,6 +37,15 @@ pub(crate) struct Counts {
     pub(crate) first_ns: u64,
 }
 
+/// When calls came.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Starts {
+    /// Each, in nanoseconds of CLOCK_BOOTTIME, in any order.
+    pub(crate) at_ns: Vec<u64>,
+    /// How late the receiver itself ran at worst.
+    pub(crate) late_ns: u64,
+}
+
 impl Receiver {
     pub(crate) async fn start() -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
@@ -87,6 +96,11 @@ impl Receiver {
     pub(crate) async fn drain(&self) -> anyhow::Result<HashMap<String, u64>> {
         let stamps: Vec<(String, u64)> = self.ask("drain").await?;
         Ok(stamps.into_iter().collect())
+    }
+
+    /// When each call came, since moments are kept.
+    pub(crate) async fn starts(&self) -> anyhow::Result<Starts> {
+        self.ask("starts").await
     }
 
     async fn ask<T: DeserializeOwned>(&self, question: &str) -> anyhow::Result<T> {

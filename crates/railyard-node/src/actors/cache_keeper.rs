@@ -1,4 +1,4 @@
-//! CacheKeeper: credentials as a snapshot that callers read without a lock.
+//! CacheKeeper: credentials, and which pools are set, as snapshots that callers read without a lock.
 //!
 //! A flush is also what makes this process forget its rate configurations, which the store remembers for itself.
 //!
@@ -114,6 +114,10 @@ impl Actor for CacheKeeper {
 
 impl State {
     async fn reload(&mut self) {
+        match self.context.store.pool_codes().await {
+            Ok(codes) => self.context.pools.know(codes),
+            Err(error) => self.context.trouble("cache_keeper", &error),
+        }
         match load_all(&self.context.store, &self.context.keys).await {
             Ok(all) => {
                 let snapshot = all.into_iter().filter_map(|(id, looked)| Some((id, credential(looked)?))).collect();

@@ -12,23 +12,30 @@
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use railyard_core::attempt::AttemptState;
 use railyard_core::group::{Effect, Event, GroupState};
+use railyard_core::limits::NOT_STARTED_WAIT;
 use railyard_core::settlement::{EndStatus, Next, settle};
 use railyard_core::{AttemptId, CallOutcome, ErrorCode, Lane, Message, NodeId, SequenceId, Settlement};
 use railyard_rail::Place;
 use railyard_store::discover::{Head, Hint};
 use railyard_store::work::{BeginRequest, Ended, Late, Settled};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
 use super::global_buffer::{self, Rested};
+use super::governor;
+use super::limiter::Turn;
+use super::pool_keeper;
 use super::rail_caller::Job;
 use super::rail_caller_pool;
 use super::settler::{self, BeginAnswer, Begun, SettleAnswer};
 use crate::attempts::Guard;
 use crate::call_slots::CallSlot;
 use crate::context::Context;
+use crate::limits::{Held, LimitSet};
 use crate::metrics::End;
+use crate::pools::PoolSlot;
 
 /// How often a group may ask for a place again before others take its room in memory.
 const ROUNDS_MAX: u32 = 8;
@@ -58,6 +65,12 @@ struct Work {
     /// The right to have a call running, and the credit that came with the hint.
     call_slot: Option<CallSlot>,
     credit: OwnedSemaphorePermit,
+    /// The limits that its calls are under, and the slot of the next one. None where there are limits: the rail is
+    /// stopped, so nothing is begun, or what is begun is not called.
+    set: Option<Arc<LimitSet>>,
+    held: Option<Held>,
+    /// The slot of its rail's pool, if there is one.
+    pool_slot: Option<PoolSlot>,
     /// The group may have more, and gives its room in memory to others.
     more: bool,
     /// How often it has given way and asked for a place again.
@@ -100,6 +113,9 @@ impl State {
             place: None,
             call_slot: None,
             credit,
+            set: None,
+            held: None,
+            pool_slot: None,
             more: false,
             rounds: 0,
             attempt: None,
@@ -126,6 +142,7 @@ impl State {
     }
 
     async fn take_place(&self, work: &mut Work) -> Event {
+        work.pool_slot = None;
         let head = &work.head;
         let place = tokio::select! {
             place = self.context.endpoints.take(&head.endpoint) => place,
@@ -133,17 +150,72 @@ impl State {
         };
         match place {
             Ok(place) => {
-                work.call_slot = tokio::select! {
-                    slot = self.context.call_slots.take(&head.rail_type) => slot,
-                    () = self.context.stopping.wait() => return Event::Refused,
-                };
-                work.place = Some(place);
-                Event::PlaceTaken
+                work.set = self.context.limits.of(&head.rail_type, &head.endpoint);
+                tokio::select! {
+                    taken = self.take_slots(work) => {
+                        work.place = Some(place);
+                        if taken { Event::PlaceTaken } else { Event::Refused }
+                    }
+                    () = self.context.stopping.wait() => Event::Refused,
+                }
             }
             Err(refused) => {
                 tracing::debug!(lane = %self.lane, endpoint = head.endpoint, %refused, "no place");
                 Event::Refused
             }
+        }
+    }
+
+    /// A call slot, and a slot of its limits, if there are any. Whoever waits for the latter holds a call slot, so only as
+    /// many do as there may be slots soon. False: nobody is there to ask.
+    async fn take_slots(&self, work: &mut Work) -> bool {
+        if let Some(pool) = self.context.pools.of(&work.head.rail_type) {
+            let keeper = &self.context.actors.pool_keeper;
+            work.pool_slot = keeper.ask(|reply| pool_keeper::Msg::Want(pool, reply), NEVER).await;
+            if work.pool_slot.is_none() {
+                return false;
+            }
+        }
+        let set = work.set.clone();
+        let _turn = match &set {
+            Some(set) => Some(set.turns.acquire().await),
+            None => None,
+        };
+        work.call_slot = self.context.call_slots.take(&work.head.rail_type).await;
+        // A switch is looked at when the call is made.
+        if let Some(set) = set.as_ref().filter(|set| !set.is_switch())
+            && !self.take_permit(work, set).await
+        {
+            return false;
+        }
+        self.keep_pool_slot(work).await
+    }
+
+    /// A slot that has waited for the others' may be about to become somebody else's.
+    async fn keep_pool_slot(&self, work: &mut Work) -> bool {
+        let Some(slot) = work.pool_slot.as_mut().filter(|slot| slot.has_aged()) else { return true };
+        match self.context.store.pool_keep(&slot.pool, slot.taken).await {
+            Ok(Some(asked)) => {
+                slot.asked = asked;
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                self.context.trouble("group_actor", &error);
+                false
+            }
+        }
+    }
+
+    async fn take_permit(&self, work: &mut Work, set: &Arc<LimitSet>) -> bool {
+        match governor::permit(&self.context, set).await {
+            Some(Turn::Slot(held)) => {
+                work.held = Some(held);
+                true
+            }
+            // The begin finds the rail stopped, and its hint is put right; if it was begun before, it is not called.
+            Some(Turn::Paused) => true,
+            None => false,
         }
     }
 
@@ -175,25 +247,44 @@ impl State {
         self.context.metrics.attempts.with_label_values(&[AttemptState::Dispatching.as_str()]).inc();
         let Some((node, since)) = work.begun else { return Event::CallLost };
         let renewed = work.place.as_mut().map_or(Ok(()), Place::renew);
+        let switch = work.set.clone().filter(|set| set.is_switch());
+        let held = work.held.take();
+        let not_started = |code, detail, after| {
+            let outcome = CallOutcome::NotStarted { code, detail, after };
+            (outcome, None, railyard_store::clock::boottime())
+        };
         let (outcome, latency, ended_at) = match renewed {
-            Err(refused) => {
-                let outcome = CallOutcome::NotStarted {
-                    code: ErrorCode::CircuitOpen,
-                    detail: refused.to_string(),
-                    after: refused.wait,
-                };
-                (outcome, None, railyard_store::clock::boottime())
+            Err(refused) => not_started(ErrorCode::CircuitOpen, refused.to_string(), refused.wait),
+            Ok(()) if held.is_none() && work.set.is_some() && switch.is_none() => {
+                let detail = "its rail was stopped when it asked for a slot".to_owned();
+                not_started(ErrorCode::PermitBurnt, detail, NOT_STARTED_WAIT)
+            }
+            Ok(()) if work.pool_slot.as_ref().is_some_and(|slot| !slot.is_fresh()) => {
+                let detail = "it was begun long after its pool's slot was taken".to_owned();
+                not_started(ErrorCode::PermitBurnt, detail, NOT_STARTED_WAIT)
             }
             Ok(()) => {
                 if let Some(guard) = work.attempt.as_mut() {
                     guard.calling();
                 }
-                let job = Box::new(Job { message: message.clone(), node, since });
+                if let Some(slot) = work.pool_slot.as_mut() {
+                    slot.calling();
+                }
+                let permit = held.as_ref().map(|held| held.permit);
+                let job = Box::new(Job { message: message.clone(), node, since, permit, switch });
                 let called =
                     self.context.actors.callers.ask(|reply| rail_caller_pool::Msg::Call(job, reply), NEVER).await;
                 let Some(called) = called else { return Event::CallLost };
+                if let Some(slot) = work.pool_slot.as_mut() {
+                    slot.ended();
+                }
                 if let Some(place) = work.place.as_mut() {
                     place.report(&called.outcome);
+                }
+                if let Some(held) = held
+                    && !matches!(called.outcome, CallOutcome::NotStarted { .. })
+                {
+                    held.used();
                 }
                 (called.outcome, called.latency, called.ended_at)
             }
@@ -257,6 +348,7 @@ impl State {
                 // The call is over: its place is the next one's, however long the outcome takes to be written.
                 work.place = None;
                 work.call_slot = None;
+                work.pool_slot = None;
                 (None, None)
             }
         };
@@ -346,11 +438,17 @@ impl State {
         self.context.lease.owns(work.hint.partition, work.hint.epoch)
             && self.context.call_slots.is_free(&work.head.rail_type)
             && !self.context.stopping.is_set()
+            // Where there are slots, each call has its turn.
+            && work.set.as_ref().is_none_or(|set| set.is_switch())
+            && work.pool_slot.is_none()
             && work.place.as_ref().is_some_and(|place| !place.has_waiters())
     }
 
     fn request(&self, work: &Work) -> (BeginRequest, Guard) {
-        let attempt_id = AttemptId(Uuid::now_v7());
+        let attempt_id = match &work.pool_slot {
+            Some(slot) => slot.taken.attempt_id,
+            None => AttemptId(Uuid::now_v7()),
+        };
         let request = BeginRequest {
             attempt_id,
             lane: self.lane.clone(),
@@ -370,8 +468,8 @@ impl State {
         // Its hint is as old as its first message: it has to follow the head, or the group is always found first.
         let tidy = tidy || more;
         // Place, slot and credit are free before the buffer hears of it.
-        let Work { place, call_slot, credit, .. } = work;
-        drop((place, call_slot, credit));
+        let Work { place, call_slot, pool_slot, credit, .. } = work;
+        drop((place, call_slot, pool_slot, credit));
         self.context
             .actors
             .buffer

@@ -4,24 +4,35 @@
 //! the rail looks again at the very poll that hands out the bytes. If it dies in a call, nobody knows the outcome:
 //! the in-flight row stays, and the Reaper reads it.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use railyard_core::limiter::Permit;
 use railyard_core::limits::NOT_STARTED_WAIT;
 use railyard_core::{CallOutcome, ErrorCode, Message, NodeId};
 use railyard_rail::{Call, Credentials, MayWrite};
 use railyard_store::clock::boottime;
 
 use super::cache_keeper::Credential;
+use super::governor;
+use super::limiter::Turn;
 use super::rail_caller_pool;
 use super::settler::answer;
 use crate::context::Context;
+use crate::limits::LimitSet;
 
 /// Between the last look and the bytes' way out, nothing of ours should take longer.
 const WRITE_MARGIN: Duration = Duration::from_millis(50);
+
+/// So long before its slot, a call looks at everything else.
+const BEFORE_SLOT: Duration = Duration::from_millis(10);
+
+/// How often a switch is looked at while a connection is being made.
+const LEAVE_EVERY: Duration = Duration::from_millis(100);
 
 /// A call to make.
 pub(crate) struct Job {
@@ -30,6 +41,10 @@ pub(crate) struct Job {
     pub(crate) node: NodeId,
     /// Before the begin was sent, on `boottime`.
     pub(crate) since: Duration,
+    /// When its first byte may leave, under a limit.
+    pub(crate) permit: Option<Permit>,
+    /// The switch of its rail, which has no limit.
+    pub(crate) switch: Option<Arc<LimitSet>>,
 }
 
 /// What came of it.
@@ -116,6 +131,9 @@ async fn call(context: &Context, job: &Job) -> (CallOutcome, Option<Duration>) {
         return (not_started(ErrorCode::RailUnknown, detail), None);
     };
     // Also on a node that is stopping: it waits for its calls, and what is begun would have to wait for another begin.
+    if let Some(permit) = job.permit {
+        tokio::time::sleep(permit.not_before.saturating_sub(BEFORE_SLOT).saturating_sub(boottime())).await;
+    }
     let now = database_now(job);
     if message.expires_at.is_some_and(|expires_at| expires_at <= now) {
         return (not_started(ErrorCode::Expired, "expiresAt passed before the call".to_owned()), None);
@@ -124,7 +142,13 @@ async fn call(context: &Context, job: &Job) -> (CallOutcome, Option<Duration>) {
         Ok(credentials) => credentials,
         Err(outcome) => return (outcome, None),
     };
-    let may_write = may_write(context, job);
+    let looks = Arc::new(AtomicU32::new(0));
+    if let Some(set) = &job.switch
+        && !matches!(governor::permit(context, set).await, Some(Turn::Slot(_)))
+    {
+        return (not_started(ErrorCode::PermitBurnt, "its rail is stopped".to_owned()), None);
+    }
+    let may_write = switched_on(may_write(context, job), job.switch.clone(), Arc::clone(&looks));
     if let Err(code) = may_write() {
         return (
             not_started(code, format!("attempt {} of {} may not be sent now", message.attempt_no, message.outbox_id)),
@@ -133,8 +157,11 @@ async fn call(context: &Context, job: &Job) -> (CallOutcome, Option<Duration>) {
     }
     let may_write = reaching_the_last_check(may_write);
     // The signature's time: the database's clock as well, since receivers refuse what is minutes off.
-    let call = Call { message, rail, credentials: &credentials, may_write, now: database_now(job) };
-    let called = context.client.call(call).await;
+    let call = Call { message, rail, credentials: &credentials, may_write, permit: job.permit, now: database_now(job) };
+    let called = tokio::select! {
+        called = context.client.call(call) => called,
+        never = keep_leave(context, job.switch.as_ref(), &looks) => match never {},
+    };
     (called.outcome, called.latency)
 }
 
@@ -161,6 +188,31 @@ fn may_write(context: &Context, job: &Job) -> MayWrite {
         let first = *started.get_or_init(|| now);
         if first > start_by || now > write_by { Err(ErrorCode::DeadlineTooClose) } else { Ok(()) }
     })
+}
+
+/// Looks before the first byte is out: ours, the client's, and that of the first piece.
+const LOOKS_BEFORE_START: u32 = 3;
+
+/// A call does not start long after its rail was found running. One that has started goes on.
+fn switched_on(may_write: MayWrite, switch: Option<Arc<LimitSet>>, looks: Arc<AtomicU32>) -> MayWrite {
+    let Some(set) = switch else { return may_write };
+    Arc::new(move || {
+        if looks.fetch_add(1, Ordering::Relaxed) < LOOKS_BEFORE_START && boottime() > set.leave_until() {
+            return Err(ErrorCode::PermitBurnt);
+        }
+        may_write()
+    })
+}
+
+/// Asks again and again while the connection is being made, which may take longer than a leave lasts.
+async fn keep_leave(context: &Context, switch: Option<&Arc<LimitSet>>, looks: &AtomicU32) -> Infallible {
+    if let Some(set) = switch {
+        while looks.load(Ordering::Relaxed) < LOOKS_BEFORE_START {
+            tokio::time::sleep(LEAVE_EVERY).await;
+            governor::permit(context, set).await;
+        }
+    }
+    std::future::pending().await
 }
 
 /// Where a stop is not seen any more: the leave is given and the bytes are not written yet.

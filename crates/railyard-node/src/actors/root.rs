@@ -6,9 +6,11 @@ use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use super::cache_keeper::CacheKeeper;
 use super::cluster::ClusterSupervisor;
+use super::governor::Governor;
 use super::lease_keeper::LeaseKeeper;
 use super::maintenance::Maintenance;
 use super::pipeline::Pipeline;
+use super::pool_keeper::PoolKeeper;
 use super::reaper::Reaper;
 use super::settler::Settler;
 use super::supervise::Restarts;
@@ -31,8 +33,17 @@ pub(crate) struct State {
     restarts: Vec<Restarts>,
 }
 
-pub(crate) const NAMES: [&str; 7] =
-    ["cache_keeper", "settler", "lease_keeper", "pipeline", "reaper", "maintenance", "cluster"];
+pub(crate) const NAMES: [&str; 9] = [
+    "cache_keeper",
+    "settler",
+    "governor",
+    "pool_keeper",
+    "lease_keeper",
+    "pipeline",
+    "reaper",
+    "maintenance",
+    "cluster",
+];
 
 impl Actor for Root {
     type Msg = Msg;
@@ -102,10 +113,12 @@ impl State {
         let child = match index {
             0 => Actor::spawn_linked(None, CacheKeeper, context, parent).await?.0.get_cell(),
             1 => Actor::spawn_linked(None, Settler, context, parent).await?.0.get_cell(),
-            2 => Actor::spawn_linked(None, LeaseKeeper, context, parent).await?.0.get_cell(),
-            3 => Actor::spawn_linked(None, Pipeline, context, parent).await?.0.get_cell(),
-            4 => Actor::spawn_linked(None, Reaper, context, parent).await?.0.get_cell(),
-            5 => Actor::spawn_linked(None, Maintenance, context, parent).await?.0.get_cell(),
+            2 => Actor::spawn_linked(None, Governor, context, parent).await?.0.get_cell(),
+            3 => Actor::spawn_linked(None, PoolKeeper, context, parent).await?.0.get_cell(),
+            4 => Actor::spawn_linked(None, LeaseKeeper, context, parent).await?.0.get_cell(),
+            5 => Actor::spawn_linked(None, Pipeline, context, parent).await?.0.get_cell(),
+            6 => Actor::spawn_linked(None, Reaper, context, parent).await?.0.get_cell(),
+            7 => Actor::spawn_linked(None, Maintenance, context, parent).await?.0.get_cell(),
             _ => match context.links.clone() {
                 Some(links) => {
                     Actor::spawn_linked(None, ClusterSupervisor, (context, links), parent).await?.0.get_cell()

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use railyard_core::backoff::RetryStrategy;
 use railyard_core::ids::{AttemptId, Epoch, Lane, OutboxId, ParticipantId, PartitionId, SequenceId};
+use railyard_core::limiter::Permit;
 use railyard_core::rail::RailKind;
 use railyard_core::{CallOutcome, ErrorCode, Message, Mode};
 use railyard_rail::{Call, Called, Client, Credentials, HttpOptions, MayWrite, RailOptions};
@@ -70,15 +71,25 @@ pub(crate) async fn deliver(message: &Message) -> Called {
 }
 
 pub(crate) async fn deliver_with(client: &Client, message: &Message, may_write: MayWrite) -> Called {
+    deliver_as(client, message, may_write, None).await
+}
+
+/// In a slot, if there is one.
+pub(crate) async fn deliver_as(
+    client: &Client,
+    message: &Message,
+    may_write: MayWrite,
+    permit: Option<Permit>,
+) -> Called {
     let rail = RailOptions::new(RailKind::Webhook);
     let credentials = Credentials::with_secret(SECRET).unwrap();
-    client.call(Call { message, rail: &rail, credentials: &credentials, may_write, now: now() }).await
+    client.call(Call { message, rail: &rail, credentials: &credentials, may_write, permit, now: now() }).await
 }
 
 /// One call as a payment.
 pub(crate) async fn pay(message: &Message, rail: &RailOptions) -> CallOutcome {
     let credentials = Credentials::with_secret(SECRET).unwrap();
-    let call = Call { message, rail, credentials: &credentials, may_write: always(), now: now() };
+    let call = Call { message, rail, credentials: &credentials, may_write: always(), permit: None, now: now() };
     client().call(call).await.outcome
 }
 

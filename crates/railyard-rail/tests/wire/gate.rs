@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use railyard_core::{CallOutcome, ErrorCode};
-use railyard_rail::MayWrite;
+use railyard_core::limiter::Permit;
+use railyard_core::{CallOutcome, ErrorCode, Message};
+use railyard_rail::{Called, Client, MayWrite};
 
-use crate::client::{client, deliver_with, message, retryable};
+use crate::client::{client, deliver_as, deliver_with, message, retryable};
 use crate::receiver::{Act, Receiver};
 
 /// Leave for the first `times` looks, then none.
@@ -19,6 +20,15 @@ fn leave_for(times: usize) -> MayWrite {
         look if look < times => Ok(()),
         _ => Err(ErrorCode::LeaseLost),
     })
+}
+
+fn boottime() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(u64::try_from(now.tv_sec).unwrap(), u32::try_from(now.tv_nsec).unwrap())
+}
+
+async fn deliver_in(client: &Client, message: &Message, permit: Permit) -> Called {
+    deliver_as(client, message, leave_for(1000), Some(permit)).await
 }
 
 fn not_started(outcome: &CallOutcome) -> ErrorCode {
@@ -122,4 +132,57 @@ async fn a_process_that_was_stopped_past_its_deadline_writes_nothing() {
     assert_eq!(not_started(&called.outcome), ErrorCode::DeadlineTooClose);
     receiver.until("the connection is gone", |seen| seen.first().is_some_and(|one| one.ended)).await;
     assert!(receiver.seen()[0].bytes.is_empty());
+}
+
+/// Not one byte leaves before the slot.
+#[tokio::test]
+async fn a_call_under_a_limit_waits_for_its_slot() {
+    let receiver = Receiver::start(Act::answer(200, "")).await;
+    let message = message(&receiver.url());
+    for payload in ["{\"a\":1}", ""] {
+        let before = receiver.seen().iter().map(|one| one.bytes.len()).sum::<usize>();
+        let mut message = message.clone();
+        message.payload = Bytes::from_static(payload.as_bytes());
+        let (start, wait) = (boottime(), Duration::from_millis(300));
+        let permit = Permit { not_before: start + wait, not_after: start + wait + Duration::from_secs(5) };
+        let (client, early) = (client(), Duration::from_millis(150));
+        let call = deliver_in(&client, &message, permit);
+        tokio::pin!(call);
+        assert!(tokio::time::timeout(early, call.as_mut()).await.is_err(), "it did not wait");
+        assert_eq!(receiver.seen().iter().map(|one| one.bytes.len()).sum::<usize>(), before, "it sent something early");
+        let called = call.await;
+        assert!(boottime() >= permit.not_before);
+        assert!(matches!(called.outcome, CallOutcome::Delivered(_)), "{:?}", called.outcome);
+        assert!(called.latency.unwrap() < wait, "the wait counts as the receiver's");
+    }
+}
+
+#[tokio::test]
+async fn a_slot_that_has_passed_is_burnt() {
+    let receiver = Receiver::start(Act::answer(200, "")).await;
+    let now = boottime();
+    for late_by in [Duration::from_millis(1), Duration::ZERO] {
+        let permit = Permit { not_before: now, not_after: now.saturating_sub(late_by) };
+        let called = deliver_in(&client(), &message(&receiver.url()), permit).await;
+        assert_eq!((not_started(&called.outcome), called.latency), (ErrorCode::PermitBurnt, None));
+        assert!(receiver.seen().is_empty());
+    }
+}
+
+/// Only the start has to lie in the slot: a long payload is written to its end.
+#[tokio::test]
+async fn a_call_that_started_in_its_slot_goes_on_behind_it() {
+    let receiver = Receiver::start(Act::answer(200, "")).await;
+    let mut message = message(&receiver.url());
+    message.payload = Bytes::from(vec![b'x'; 400_000]);
+    let permit = Permit { not_before: Duration::ZERO, not_after: boottime() + Duration::from_millis(500) };
+    let looks = AtomicUsize::new(0);
+    let slow: MayWrite = Arc::new(move || {
+        if looks.fetch_add(1, Ordering::Relaxed) == 3 {
+            std::thread::sleep(Duration::from_millis(600));
+        }
+        Ok(())
+    });
+    let outcome = deliver_as(&client(), &message, slow, Some(permit)).await.outcome;
+    assert!(matches!(outcome, CallOutcome::Delivered(_)), "{outcome:?}");
 }

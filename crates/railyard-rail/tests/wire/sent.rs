@@ -26,7 +26,14 @@ async fn s3_13_the_bytes_and_the_headers_of_the_contract() {
     let credentials =
         Credentials::new(Some(Zeroizing::new("sk_live_abc".to_owned())), secrets, Schemes::default()).unwrap();
     let rail = RailOptions::new(RailKind::Webhook);
-    let call = Call { message: &message, rail: &rail, credentials: &credentials, may_write: always(), now: now() };
+    let call = Call {
+        message: &message,
+        rail: &rail,
+        credentials: &credentials,
+        may_write: always(),
+        permit: None,
+        now: now(),
+    };
     let called = client().call(call).await;
     assert!(matches!(called.outcome, CallOutcome::Delivered(_)), "{called:?}");
     assert!(called.latency.is_some());
@@ -71,7 +78,8 @@ async fn s3_15_each_attempt_is_signed_afresh() {
     let mut sent = Vec::new();
     for later_s in [0, 301] {
         let now = now() + jiff::SignedDuration::from_secs(later_s);
-        let call = Call { message: &message, rail: &rail, credentials: &credentials, may_write: always(), now };
+        let call =
+            Call { message: &message, rail: &rail, credentials: &credentials, may_write: always(), permit: None, now };
         assert!(matches!(client.call(call).await.outcome, CallOutcome::Delivered(_)));
         let bytes = receiver.seen().last().unwrap().bytes.clone();
         let before: usize = sent.iter().map(Vec::len).sum();

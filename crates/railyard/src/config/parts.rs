@@ -37,6 +37,7 @@ impl Config {
                 keys_days: self.retention.keys_days,
             },
             rails: self.rails.0.clone(),
+            limits: self.limits.options(),
             http: self.http.clone(),
             links,
         }

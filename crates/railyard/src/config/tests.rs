@@ -157,6 +157,36 @@ fn the_documented_file_names_every_key() {
 }
 
 #[test]
+fn limits_are_read_and_each_fault_names_its_key() {
+    let file = "[rails.sepa]\nkind = \"payment\"\nlimit = { starts = 50 }\n\
+                [limits]\nstarts = 1000\nendpoints = { \"https://bank.example:443\" = { starts = 5, window_ms = 2000 } }";
+    let config = load(file, &[]).unwrap();
+    let limit = config.rails.0["sepa"].limit.unwrap();
+    assert_eq!((limit.starts, limit.window_ms, config.limits.starts), (50, 1000, Some(1000)));
+    assert_eq!(config.limits.endpoints["https://bank.example:443"].window_ms, 2000);
+    for (file, expect) in [
+        ("[rails.sepa]\nkind = \"payment\"\nlimit = { starts = 0 }", "rails.sepa.limit.starts"),
+        ("[rails.sepa]\nkind = \"payment\"\nlimit = { starts = -1 }", "rails.sepa.limit.starts: "),
+        ("[rails.sepa]\nkind = \"payment\"\nlimit = { starts = 1.5 }", "rails.sepa.limit.starts: "),
+        ("[rails.sepa]\nkind = \"payment\"\nlimit = { starts = 100001 }", "rails.sepa.limit.starts"),
+        ("[rails.sepa]\nkind = \"payment\"\nlimit = { start = 5 }", "rails.sepa.limit.start: unknown key"),
+        ("[rails.sepa]\nkind = \"payment\"\nlimit = { window_ms = 5000 }", "starts"),
+        ("[limits]\nstarts = 10\nwindow_ms = 999", "limits.window_ms"),
+        (
+            "[limits]\nendpoints = { \"https://bank.example\" = { starts = 5 } }",
+            "limits.endpoints.https://bank.example: is not",
+        ),
+        (
+            "[limits]\nendpoints = { \"https://b.example:443\" = { starts = 0 } }",
+            "limits.endpoints.https://b.example:443.starts",
+        ),
+    ] {
+        let said = refused(file, &[]);
+        assert!(said.contains(expect), "{file}: {said}");
+    }
+}
+
+#[test]
 fn rails_are_added_to_the_two_that_are_always_there() {
     let config =
         load("[rails.sepa]\nkind = \"payment\"\n[rails.payment_webhook]\nkind = \"payment\"\nidempotent = true", &[]);

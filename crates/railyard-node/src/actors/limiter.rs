@@ -1,0 +1,243 @@
+//! Limiter: asks for the slots of one set of limits, for all lanes of this node.
+//!
+//! Owns the queue of those that wait, each lane once. Woken by a lane that wants a slot and by the moment that the last
+//! denial named. One question is under way at a time, for as many slots as there are lanes, within bounds; slots go to
+//! the lanes in the order of asking. So a group with a long backlog, which is one lane, stands behind everybody who came
+//! before its last call.
+//!
+//! The database away means waiting: nobody counts by himself. If it dies, whoever waits hears of it and comes to rest;
+//! slots that were granted to nobody pass unused.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use railyard_core::limiter::{Ask, Denial, Grant, Permit};
+use railyard_store::clock::boottime;
+use railyard_store::limiter::Answered;
+use serde::Serialize;
+
+use super::settler::answer;
+use crate::context::Context;
+use crate::limits::{Held, LimitSet};
+
+/// After an error of the database, and before the first answer about its clock.
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// A denial that names a moment further away is asked about earlier: a row may have started anew meanwhile.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// What it is told.
+#[derive(ractor_cluster::RactorMessage)]
+pub(crate) enum Msg {
+    /// A lane wants a slot.
+    Want(RpcReplyPort<Turn>),
+    /// It is time to ask.
+    Ask,
+    /// For the live view and for tests.
+    Observe(RpcReplyPort<Observed>),
+}
+
+/// What a lane is told.
+pub(crate) enum Turn {
+    /// It may call then.
+    Slot(Held),
+    /// The rail is stopped.
+    Paused,
+}
+
+/// Its observable state.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Observed {
+    keys: Vec<String>,
+    waiting: usize,
+    questions: u64,
+    last_denial: Option<&'static str>,
+}
+
+/// The actor.
+pub(crate) struct Limiter;
+
+/// Its state.
+pub(crate) struct State {
+    context: Context,
+    set: Arc<LimitSet>,
+    queue: VecDeque<RpcReplyPort<Turn>>,
+    /// A question is due.
+    scheduled: bool,
+    /// Steps of the clock for which a window was burnt.
+    steps_burnt: u64,
+    questions: u64,
+    last_denial: Option<Denial>,
+}
+
+impl Actor for Limiter {
+    type Msg = Msg;
+    type State = State;
+    type Arguments = (Context, Arc<LimitSet>);
+
+    async fn pre_start(&self, _: ActorRef<Msg>, (context, set): Self::Arguments) -> Result<State, ActorProcessingErr> {
+        // A limiter that comes after a step does not know what was granted before it.
+        Ok(State {
+            context,
+            set,
+            queue: VecDeque::new(),
+            scheduled: false,
+            steps_burnt: 0,
+            questions: 0,
+            last_denial: None,
+        })
+    }
+
+    async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+        match message {
+            Msg::Want(reply) => {
+                state.queue.push_back(reply);
+                if !state.scheduled {
+                    state.schedule(&myself, Duration::ZERO)?;
+                }
+            }
+            Msg::Ask => {
+                state.scheduled = false;
+                state.queue.retain(|reply| !reply.is_closed());
+                if !state.queue.is_empty() {
+                    let wait = state.ask().await;
+                    if !state.queue.is_empty() {
+                        state.schedule(&myself, wait)?;
+                    }
+                }
+            }
+            Msg::Observe(reply) => answer(reply, state.observe()),
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn schedule(&mut self, myself: &ActorRef<Msg>, wait: Duration) -> Result<(), ActorProcessingErr> {
+        self.scheduled = true;
+        if wait.is_zero() {
+            myself.cast(Msg::Ask)?;
+        } else {
+            myself.send_after(wait, || Msg::Ask);
+        }
+        Ok(())
+    }
+
+    /// One question. How long to wait before the next, if somebody still waits.
+    async fn ask(&mut self) -> Duration {
+        self.questions += 1;
+        if self.set.is_switch() {
+            return self.ask_switch().await;
+        }
+        let (steps, wait) = {
+            let watch = self.context.limits.watch();
+            (watch.steps(), watch.wait(boottime(), self.set.window()))
+        };
+        match wait {
+            Some(Duration::ZERO) => {}
+            Some(wait) => return wait.min(WAIT_MAX),
+            None => return TRY_AGAIN,
+        }
+        let want = u32::try_from(self.queue.len().min(self.set.batch_max)).unwrap_or(1);
+        let ask = Ask { limits: &self.set.limits, want, burn: steps != self.steps_burnt };
+        match self.context.store.limiter_grant(&self.set.keys, &ask).await {
+            Ok(answered) => {
+                // Where a row was missing, the others were left as they were.
+                if !matches!(answered.answer, Grant::Denied { why: Denial::Made, .. }) {
+                    self.steps_burnt = steps;
+                }
+                self.answered(steps, &answered)
+            }
+            Err(error) => {
+                self.context.trouble("limiter", &error);
+                TRY_AGAIN
+            }
+        }
+    }
+
+    fn answered(&mut self, steps: u64, answered: &Answered<Grant>) -> Duration {
+        let Answered { sent, replied, answer } = *answered;
+        let (Grant::Slots { now_us, .. } | Grant::Denied { now_us, .. }) = answer;
+        let usable = self.context.limits.watch().usable(steps, sent, replied, now_us);
+        match answer {
+            Grant::Slots { now_us, first_us, spacing_us, count } => {
+                self.last_denial = None;
+                for slot in 0..i64::from(count) {
+                    let permit = Permit::of(sent, replied, first_us + slot * spacing_us - now_us);
+                    match permit.filter(|_| usable) {
+                        Some(permit) => self.give(self.set.hold(permit)),
+                        None => self.set.burn(),
+                    }
+                }
+                Duration::ZERO
+            }
+            Grant::Denied { now_us, ask_us, why } => {
+                if self.last_denial != Some(why) && why != Denial::Full {
+                    tracing::info!(keys = ?self.set.keys, why = why.as_str(), "no slots");
+                }
+                self.last_denial = Some(why);
+                if why == Denial::Paused {
+                    self.refuse_all();
+                }
+                Duration::from_micros(u64::try_from(ask_us - now_us).unwrap_or(0)).min(WAIT_MAX)
+            }
+        }
+    }
+
+    async fn ask_switch(&mut self) -> Duration {
+        if self.set.leave(boottime()).is_none() {
+            match self.context.store.limiter_paused(&self.set.keys[0]).await {
+                Ok(Answered { answer: true, .. }) => {
+                    self.set.switched_off();
+                    self.last_denial = Some(Denial::Paused);
+                    self.refuse_all();
+                    return Duration::ZERO;
+                }
+                Ok(Answered { sent, answer: false, .. }) => {
+                    self.last_denial = None;
+                    self.set.switched_on(sent);
+                }
+                Err(error) => {
+                    self.context.trouble("limiter", &error);
+                    return TRY_AGAIN;
+                }
+            }
+        }
+        while let Some(reply) = self.queue.pop_front() {
+            match self.set.leave(boottime()) {
+                Some(held) => answer(reply, Turn::Slot(held)),
+                None => {
+                    self.queue.push_front(reply);
+                    return Duration::ZERO;
+                }
+            }
+        }
+        Duration::ZERO
+    }
+
+    /// To the first who still waits; else it is burnt.
+    fn give(&mut self, held: Held) {
+        while let Some(reply) = self.queue.pop_front() {
+            if !reply.is_closed() {
+                return answer(reply, Turn::Slot(held));
+            }
+        }
+    }
+
+    /// They come to rest by a begin that finds the rail stopped.
+    fn refuse_all(&mut self) {
+        for reply in self.queue.drain(..) {
+            answer(reply, Turn::Paused);
+        }
+    }
+
+    fn observe(&self) -> Observed {
+        Observed {
+            keys: self.set.keys.clone(),
+            waiting: self.queue.len(),
+            questions: self.questions,
+            last_denial: self.last_denial.map(Denial::as_str),
+        }
+    }
+}
