@@ -97,7 +97,11 @@ async fn s1_25_an_endpoints_limit_is_its_own() {
     let (slow, free) = (FakeRail::start().await, FakeRail::start().await);
     let endpoint = format!("http://{}", slow.address());
     let limit = railyard_core::limiter::Limit { starts: 10, window: SECOND };
-    let _node = world.node_with(|options| drop(options.limits.endpoints.insert(endpoint, limit))).await;
+    let _node = world
+        .node_with(|options| {
+            options.limits.endpoints.insert(endpoint, limit);
+        })
+        .await;
     for n in 0..30 {
         for (rail, name) in [(&slow, "slow"), (&free, "free")] {
             Item::webhook(&world, &rail.url(), &format!("{name}{n}"), &format!("{name}{n}"))

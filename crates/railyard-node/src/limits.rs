@@ -34,13 +34,16 @@ pub struct LimitsOptions {
     pub endpoints: BTreeMap<String, Limit>,
 }
 
+/// A rail and, where it has a limit of its own, an endpoint.
+type SetName = (String, Option<String>);
+
 /// All sets of a node, and its view of the database's clock.
 pub(crate) struct Limits {
     rails: BTreeMap<String, (Option<Limit>, RailKind)>,
     options: LimitsOptions,
     metrics: Metrics,
-    /// By rail and, where it has a limit of its own, endpoint.
-    sets: Mutex<HashMap<(String, Option<String>), Option<Arc<LimitSet>>>>,
+    /// None: calls of that name are under no limit.
+    sets: Mutex<HashMap<SetName, Option<Arc<LimitSet>>>>,
     watch: Mutex<ClockWatch>,
 }
 

@@ -84,7 +84,7 @@ async fn s1_26_all_kinds_of_calls_at_once_keep_counters_and_slots_together() {
         async move {
             for step in 0..12 {
                 let at = plus(later(), i64::try_from((task * 7 + step * 3) % 40).unwrap() * 1500);
-                let many = if task % 2 == 0 { 1 } else { 37 };
+                let many = if task.is_multiple_of(2) { 1 } else { 37 };
                 let names = ids(&format!("{task}-{}-", step % 9), many);
                 match t.slots("default", &names, at).await {
                     Ok(_) => {}
