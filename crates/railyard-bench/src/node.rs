@@ -41,7 +41,8 @@ impl Node {
         settings: &[Setting],
         environment: &[(&str, String)],
     ) -> anyhow::Result<Self> {
-        let key_file = home.join("master.key");
+        // A file of its own: the next node starts while this one reads.
+        let key_file = home.join(format!("{name}.key"));
         std::fs::write(&key_file, database.master_key.as_bytes())?;
         let address = SocketAddr::from(([127, 0, 0, 1], railyard_postgres::free_port()));
         let log = home.join(format!("{name}.log"));
