@@ -200,7 +200,9 @@ async fn switch_off_and_on(
     delay: Duration,
     make: impl Fn(&World, &str, &str, usize) -> Item,
 ) {
-    let tries = std::env::var("RAILYARD_SWITCH_TRIES").ok().and_then(|tries| tries.parse().ok()).unwrap_or(4);
+    #[expect(clippy::disallowed_methods, reason = "a switch for tests, not configuration of Railyard")]
+    let tries = std::env::var("RAILYARD_SWITCH_TRIES").ok();
+    let tries = tries.map_or(4, |tries| tries.parse().expect("a number of tries"));
     let nodes = three(&fleet).await;
     let rail = FakeRail::start().await.each_message().ok().delay(delay).forever();
     let messages = 150 * tries;

@@ -92,8 +92,8 @@ impl Limit {
         report.set("limit", self.starts);
         report.set("max_in_window", most_within(&at, WINDOW_NS));
         report.number("mean_ratio", self.mean(&at, run.quiet_ns) / f64::from(self.bound()));
-        report.set("burned", run.burned as u64);
-        report.set("granted", run.granted as u64);
+        report.number("burned", run.burned);
+        report.number("granted", run.granted);
         report.number("measuring_error_ms", run.starts.late_ns as f64 / 1e6);
         report.set("disturbed_by", json!(run.done));
         report.set("receipts", at.len());
