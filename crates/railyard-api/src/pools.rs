@@ -31,7 +31,7 @@ pub(crate) fn routes() -> OpenApiRouter<ApiState> {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Config)]
-struct ConfigView {
+struct ProcessingConfigView {
     /// Always empty: what waits is in the database.
     queues: Vec<QueueView>,
     processing_pools: Vec<PoolConfigView>,
@@ -72,11 +72,11 @@ struct ListView {
 }
 
 /// What to set.
-struct ConfigBody;
+struct ProcessingConfigBody;
 
-impl ToSchema for ConfigBody {}
+impl ToSchema for ProcessingConfigBody {}
 
-impl PartialSchema for ConfigBody {
+impl PartialSchema for ProcessingConfigBody {
     fn schema() -> RefOr<Schema> {
         let queue = Shape::new("A queue of S3; it has no effect.").optional("queueUri", any_text()).build();
         let pool = Shape::new("How many calls of the pool may run at once, on all nodes together.")
@@ -94,19 +94,19 @@ impl PartialSchema for ConfigBody {
 
 /// Which pools are set.
 #[utoipa::path(get, path = "/api/config", tag = "pools", operation_id = "getConfig",
-    responses((status = 200, description = "All of them", body = ConfigView)))]
-async fn read(_: Caller<Read>, State(state): State<ApiState>) -> Result<Json<ConfigView>, Problem> {
+    responses((status = 200, description = "All of them", body = ProcessingConfigView)))]
+async fn read(_: Caller<Read>, State(state): State<ApiState>) -> Result<Json<ProcessingConfigView>, Problem> {
     shown(&state).await
 }
 
 /// Set pools. It holds for all calls that begin from now on; those that run go on.
-#[utoipa::path(post, path = "/api/config", tag = "pools", operation_id = "setConfig", request_body = ConfigBody,
-    responses((status = 200, description = "All pools as they are now", body = ConfigView)))]
+#[utoipa::path(post, path = "/api/config", tag = "pools", operation_id = "setConfig", request_body = ProcessingConfigBody,
+    responses((status = 200, description = "All pools as they are now", body = ProcessingConfigView)))]
 async fn write(
     caller: Caller<Decide>,
     State(state): State<ApiState>,
     body: JsonBody,
-) -> Result<Json<ConfigView>, Problem> {
+) -> Result<Json<ProcessingConfigView>, Problem> {
     let specs = request(&body.bytes)?;
     drop(body);
     if !specs.is_empty() {
@@ -116,11 +116,11 @@ async fn write(
     shown(&state).await
 }
 
-async fn shown(state: &ApiState) -> Result<Json<ConfigView>, Problem> {
+async fn shown(state: &ApiState) -> Result<Json<ProcessingConfigView>, Problem> {
     let rows = pools::list(state.store()).await?.into_iter();
     let processing_pools =
         rows.map(|row| PoolConfigView { code: row.spec.code, concurrency: row.spec.concurrency }).collect();
-    Ok(Json(ConfigView { queues: Vec::new(), processing_pools }))
+    Ok(Json(ProcessingConfigView { queues: Vec::new(), processing_pools }))
 }
 
 fn request(body: &[u8]) -> Result<Vec<PoolSpec>, Problem> {

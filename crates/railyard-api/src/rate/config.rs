@@ -33,7 +33,7 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = RateConfig)]
-pub(super) struct ConfigView {
+pub(super) struct RateConfigView {
     /// Rises with each change.
     config_id: String,
     config_name: String,
@@ -51,7 +51,7 @@ pub(super) struct ConfigView {
     deactivated_at: Option<String>,
 }
 
-impl ConfigView {
+impl RateConfigView {
     pub(super) fn of(row: ConfigRow) -> Self {
         Self {
             config_id: row.config_id.to_string(),
@@ -72,12 +72,12 @@ impl ConfigView {
 /// The active configuration, and those before it if they were asked for.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RateConfigAnswer)]
-struct ConfigAnswer {
+struct RateConfigAnswer {
     #[serde(flatten)]
-    active: ConfigView,
+    active: RateConfigView,
     /// All that this name has had, newest first, at most a hundred.
     #[serde(skip_serializing_if = "Option::is_none")]
-    history: Option<Vec<ConfigView>>,
+    history: Option<Vec<RateConfigView>>,
 }
 
 /// A configuration's name, as a field and as a parameter.
@@ -110,28 +110,28 @@ pub(super) fn name_of(pairs: &mut Pairs) -> String {
 /// A rate configuration.
 #[utoipa::path(get, path = "/admin/rate-limit/config", tag = "rate", operation_id = "getRateConfig",
     params(ConfigQuery),
-    responses((status = 200, description = "The active one", body = ConfigAnswer), Unknown))]
+    responses((status = 200, description = "The active one", body = RateConfigAnswer), Unknown))]
 async fn read(
     _: Caller<Read>,
     State(state): State<ApiState>,
     Asked(ConfigQuery { name, history }): Asked<ConfigQuery>,
-) -> Result<Json<ConfigAnswer>, Problem> {
+) -> Result<Json<RateConfigAnswer>, Problem> {
     let Some(row) = rate::active(state.store(), &name).await? else {
         return Err(RateError::UnknownConfig { name }.into());
     };
     let history = match history {
-        true => Some(rate::history(state.store(), &name).await?.into_iter().map(ConfigView::of).collect()),
+        true => Some(rate::history(state.store(), &name).await?.into_iter().map(RateConfigView::of).collect()),
         false => None,
     };
-    Ok(Json(ConfigAnswer { active: ConfigView::of(row), history }))
+    Ok(Json(RateConfigAnswer { active: RateConfigView::of(row), history }))
 }
 
 /// What is to hold from now on.
-struct ConfigBody;
+struct RateConfigBody;
 
-impl ToSchema for ConfigBody {}
+impl ToSchema for RateConfigBody {}
 
-impl PartialSchema for ConfigBody {
+impl PartialSchema for RateConfigBody {
     fn schema() -> RefOr<Schema> {
         let clock = || formed("^([01][0-9]|2[0-3]):[0-5][0-9]$", 5);
         let hours = Shape::new("Opening hours in local time; without `days` of every day, without `until` to its end.")
@@ -161,18 +161,18 @@ impl PartialSchema for ConfigBody {
 
 /// Change a rate configuration, or make one.
 #[utoipa::path(post, path = "/admin/rate-limit/config", tag = "rate", operation_id = "setRateConfig",
-    request_body = ConfigBody,
-    responses((status = 201, description = "It is the active one on all nodes", body = ConfigView)))]
+    request_body = RateConfigBody,
+    responses((status = 201, description = "It is the active one on all nodes", body = RateConfigView)))]
 async fn set(
     caller: Caller<Decide>,
     State(state): State<ApiState>,
     body: JsonBody,
-) -> Result<(StatusCode, Json<ConfigView>), Problem> {
+) -> Result<(StatusCode, Json<RateConfigView>), Problem> {
     let spec = request(&body.bytes)?;
     drop(body);
     let row = rate::set(state.store(), &spec, &caller.name).await?;
     state.inner.node.flush_caches();
-    Ok((StatusCode::CREATED, Json(ConfigView::of(row))))
+    Ok((StatusCode::CREATED, Json(RateConfigView::of(row))))
 }
 
 fn request(body: &[u8]) -> Result<RateConfig, Problem> {
