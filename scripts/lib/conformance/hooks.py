@@ -100,7 +100,9 @@ def items(body, adapt):
 def job(body):
     """A job that a schema allows, made one that can be accepted."""
     fit(body)
-    body["targetUrl"] = GIVEN["receiver"] + CHANCE.choice(["/ok", "/ok?x=1", "/fail", "/gone"])
+    # What fails is tried again and again, and in time would open the breaker of whatever shares its endpoint.
+    good, failing = GIVEN["receiver"], GIVEN["failing"]
+    body["targetUrl"] = CHANCE.choice([good + "/ok", good + "/ok?x=1", good + "/gone", failing + "/fail"])
     body["credentialsId"] = WORLD.credentials
     body.pop("serviceAccountId", None)
     if "railType" in body:

@@ -62,10 +62,12 @@ def say(text):
     print(f"   {text}", flush=True)
 
 
-def one_round(args, place, receiver, seed, phases, examples):
+def one_round(args, place, receivers, seed, phases, examples):
     """One run of schemathesis; gives its exit status and the answers by operation and status."""
     answers = os.path.join(place.folder, f"answers-{seed}.json")
-    given = {"api": place.nodes[-1].api, "token": place.admin_token, "receiver": receiver.url, "seed": seed, "answers": answers}
+    good, failing = receivers
+    given = {"api": place.nodes[-1].api, "token": place.admin_token, "receiver": good.url, "failing": failing.url, "seed": seed,
+             "answers": answers}
     command = [
         args.schemathesis, "--config-file", place.judgement, "run", place.nodes[-1].api + "/openapi.json", "--phases", phases, "--max-examples",
         str(examples), "--seed", str(seed), "--workers", "1", "--continue-on-failure", "--request-timeout", "30",
@@ -114,15 +116,15 @@ def judge(document, answers, status, requests_min):
 def run(args, place):
     place.start_database()
     say(place.start_one())
-    receiver = Receiver()
-    World(place.nodes[-1].api, place.admin_token, receiver.url).make_job(groupId="conformance")
+    receivers = Receiver(), Receiver()
+    World(place.nodes[-1].api, place.admin_token, receivers[0].url).make_job(groupId="conformance")
     with urllib.request.urlopen(place.nodes[-1].api + "/openapi.json", timeout=30) as answer:
         document = json.load(answer)
     # Schemathesis makes no requests for the document itself.
     answers, status, seed, began = collections.Counter({"getOpenapi 200": 1}), 0, args.seed, time.monotonic()
     while True:
         phases = "examples,coverage,fuzzing" if args.short else "examples,coverage,fuzzing,stateful"
-        code, counted = one_round(args, place, receiver, seed, phases, SHORT_EXAMPLES if args.short else LONG_EXAMPLES)
+        code, counted = one_round(args, place, receivers, seed, phases, SHORT_EXAMPLES if args.short else LONG_EXAMPLES)
         answers.update(counted)
         status = status or code
         say(f"seed {seed}: {sum(counted.values())} requests, exit status {code}, {time.monotonic() - began:.0f} s")
