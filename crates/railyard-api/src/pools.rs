@@ -134,8 +134,9 @@ fn request(body: &[u8]) -> Result<Vec<PoolSpec>, Problem> {
     }
     for (at, text) in items(&mut fields, "processingPools") {
         let spec = read_item(&mut fields, &at, text, |pool| {
+            let given = pool.peek_text("code");
             let code = pool.required("code");
-            if !is_pool_code(&code) && !code.is_empty() {
+            if given.is_some_and(|given| !is_pool_code(&given)) {
                 pool.error("code", format!("is not 1 to {RAIL_NAME_BYTES_MAX} letters, digits, '_', '.' or '-'"));
             }
             if !pool.has("concurrency") {
