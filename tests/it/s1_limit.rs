@@ -97,7 +97,6 @@ async fn s1_25_an_endpoints_limit_is_its_own() {
     let (slow, free) = (FakeRail::start().await, FakeRail::start().await);
     let endpoint = format!("http://{}", slow.address());
     let limit = railyard_core::limiter::Limit { starts: 10, window: SECOND };
-    let _node = world.node_with(|options| options.limits.endpoints.extend([(endpoint, limit)])).await;
     for n in 0..30 {
         for (rail, name) in [(&slow, "slow"), (&free, "free")] {
             Item::webhook(&world, &rail.url(), &format!("{name}{n}"), &format!("{name}{n}"))
@@ -106,9 +105,12 @@ async fn s1_25_an_endpoints_limit_is_its_own() {
                 .unwrap();
         }
     }
+    // All are due when it starts, so the machine's pace at enqueueing is not what is measured.
+    let _node = world.node_with(|options| options.limits.endpoints.extend([(endpoint, limit)])).await;
     let others = starts(&free.await_answered(30, SOON).await);
     let limited = starts(&slow.await_answered(30, LATER).await);
     assert!(others.last() < limited.last(), "the other endpoint waited for this one");
+    assert!(most_within(&others, SECOND) > 10, "the other endpoint was held to this one's limit");
     assert!(most_within(&all_starts(&slow), SECOND) <= 10);
 }
 
@@ -160,6 +162,12 @@ async fn s1_25_a_slot_that_passes_is_burnt_and_spends_nothing() {
     node.cont();
     let burnt = "SELECT count(*) FROM payment_outbox_attempts WHERE state = 'NOT_STARTED'";
     eventually(LATER, "it was not started", || async { fleet.world.one::<i64>(burnt).await == 1 }).await;
+    // Wherever the message is by now: what it has spent so far stands with it.
+    let spent = format!(
+        "SELECT failures FROM payment_outbox_pending WHERE outbox_id = '{id}'
+         UNION ALL SELECT failures FROM in_flight WHERE outbox_id = '{id}'"
+    );
+    assert_eq!(fleet.world.one::<i32>(&spent).await, 0, "a burnt slot spent an attempt");
     // It would stop itself at each call.
     node.kill9();
     node.clear_failpoint();
