@@ -16,6 +16,25 @@ async fn set(node: &NodeProcess, concurrency: u32) {
     assert_eq!(answer["processingPools"], pools);
 }
 
+/// How often the node has read what it caches.
+async fn loads(node: &NodeProcess) -> u64 {
+    let node = node.http().get("/admin/node").await.unwrap().expect_status(200).json();
+    node["actors"]["cacheKeeper"]["loads"].as_u64().unwrap()
+}
+
+/// Sets a pool that the nodes do not know yet, and waits until each has read it: the second load from here on began after
+/// it was set.
+async fn set_first(nodes: &[NodeProcess], concurrency: u32) {
+    let mut before = Vec::new();
+    for node in nodes {
+        before.push(loads(node).await);
+    }
+    set(&nodes[0], concurrency).await;
+    for (node, before) in nodes.iter().zip(before) {
+        eventually(LATER, "it knows the pool", || async { loads(node).await >= before + 2 }).await;
+    }
+}
+
 /// So many webhooks, each of a group of its own.
 async fn due(fleet: &mut Fleet, rail: &FakeRail, from: usize, messages: usize) {
     let url = rail.url();
@@ -65,10 +84,8 @@ async fn three(fleet: &Fleet) -> Vec<NodeProcess> {
 async fn s3_33_a_pool_holds_on_all_nodes_and_changes_while_they_run() {
     let mut fleet = Fleet::holding().await;
     let nodes = three(&fleet).await;
-    set(&nodes[0], 5).await;
-    // All nodes know of a new pool at once, by NOTIFY; here we wait until they say so.
+    set_first(&nodes, 5).await;
     let rail = FakeRail::start().await.each_message().ok().delay(Duration::from_millis(100)).forever();
-    tokio::time::sleep(Duration::from_secs(6)).await;
     let began = Instant::now();
     due(&mut fleet, &rail, 0, 90).await;
     rail.await_answered(90, LATER).await;
@@ -107,8 +124,7 @@ async fn s3_33_a_pool_holds_on_all_nodes_and_changes_while_they_run() {
 async fn s3_33_a_dead_nodes_slots_come_back() {
     let mut fleet = Fleet::holding().await;
     let nodes = three(&fleet).await;
-    set(&nodes[0], 4).await;
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    set_first(&nodes, 4).await;
     let rail = FakeRail::start().await.each_message().ok().delay(Duration::from_millis(50)).forever();
     let began = Instant::now();
     due(&mut fleet, &rail, 0, 120).await;
