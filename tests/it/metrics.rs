@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use railyard_testkit::{FakeRail, Gate, NodeProcess, eventually};
+use railyard_testkit::{FakeRail, Gate, NodeProcess, eventually_ok};
 
 use crate::fleet::Fleet;
 use crate::world::SOON;
@@ -58,9 +58,10 @@ async fn metrics_are_documented_and_what_is_documented_is_there() {
     let documented = documented();
     assert!(documented.len() > 50, "{documented:?}");
     // A group is named while it is at work, and looked at every second.
-    eventually(SOON, "all that is documented is in a scrape", || async {
+    eventually_ok(SOON, "all that is documented is in a scrape", || async {
         let scraped = scraped(&node).await;
-        documented.keys().all(|name| scraped.contains_key(name))
+        let missing: Vec<_> = documented.keys().filter(|name| !scraped.contains_key(*name)).collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("missing: {missing:?}")) }
     })
     .await;
     let scraped = scraped(&node).await;

@@ -1,8 +1,8 @@
 //! `/metrics`: what the node has counted, and what the database says, in one scrape.
 //!
 //! The names and their meaning stand in `config/metrics.md`. The database's figures are read at most once a second,
-//! and no more often than lets the reading cost a twentieth of the time. While the database is away the last figures
-//! stay, and `railyard_database_up` is 0.
+//! and no more often than lets the reading take a twentieth of the time, but always after ten seconds: figures older than
+//! that are of no use to an alert. While the database is away the last figures stay, and `railyard_database_up` is 0.
 
 mod figures;
 mod members;
@@ -35,6 +35,8 @@ use rate::RateMetrics;
 const REFRESH_MIN: Duration = Duration::from_secs(1);
 /// A reading that took t is not repeated before t times this has passed.
 const REFRESH_SHARE: u32 = 20;
+/// But it is after this: one slow reading must not blind the node.
+const REFRESH_MAX: Duration = Duration::from_secs(10);
 /// A scrape waits no longer than this for the database.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(4);
 
@@ -165,6 +167,11 @@ impl ApiMetrics {
     }
 }
 
+/// How long the figures stand that took so long to read.
+fn rest_after(reading: Duration) -> Duration {
+    (reading * REFRESH_SHARE).clamp(REFRESH_MIN, REFRESH_MAX)
+}
+
 async fn read(state: &ApiState) -> Result<(Gauges, ClusterRow), StoreError> {
     let gauges = gauges::read(state.store(), state.inner.options.named_groups).await?;
     Ok((gauges, cluster::read(state.store()).await?))
@@ -192,7 +199,7 @@ async fn scrape(State(state): State<ApiState>, request: Request) -> Result<Respo
             }
             Err(_) => figures.database_down(),
         }
-        *next = Some(Instant::now() + REFRESH_MIN.max(started.elapsed() * REFRESH_SHARE));
+        *next = Some(Instant::now() + rest_after(started.elapsed()));
     }
     let families = metrics.registry.gather();
     drop(guard);
@@ -202,4 +209,16 @@ async fn scrape(State(state): State<ApiState>, request: Request) -> Result<Respo
     })?;
     let content_type = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     Ok(([(CONTENT_TYPE, content_type)], text).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_costs_a_twentieth_of_the_time_and_never_leaves_the_figures_old() {
+        assert_eq!(rest_after(Duration::from_millis(5)), REFRESH_MIN);
+        assert_eq!(rest_after(Duration::from_millis(200)), Duration::from_secs(4));
+        assert_eq!(rest_after(REFRESH_TIMEOUT), REFRESH_MAX);
+    }
 }

@@ -1,5 +1,6 @@
 //! Waiting for a condition instead of sleeping: as short as possible, bounded, and with a reason when it fails.
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::panic::Location;
 use std::time::{Duration, Instant};
@@ -39,16 +40,40 @@ where
     F: FnMut() -> Fut,
     Fut: Future<Output = Option<T>>,
 {
+    eventually_ok(deadline, what, move || {
+        let look = look();
+        async move { look.await.ok_or("it did not happen") }
+    })
+}
+
+/// Waits until `look` succeeds, and returns what it found.
+///
+/// # Panics
+/// At the deadline, with `what`, the last look's error and the caller's place.
+#[track_caller]
+pub fn eventually_ok<T, E, F, Fut>(
+    deadline: Duration,
+    what: &str,
+    mut look: F,
+) -> impl Future<Output = T> + use<T, E, F, Fut>
+where
+    E: Debug,
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, E>>,
+{
     let place = Location::caller();
     let what = what.to_owned();
     async move {
         let started = Instant::now();
         let mut pause = LOOK_AFTER;
         loop {
-            if let Some(found) = look().await {
-                return found;
+            match look().await {
+                Ok(found) => return found,
+                Err(error) if started.elapsed() >= deadline => {
+                    panic!("not within {deadline:?}: {what} ({place}): {error:?}")
+                }
+                Err(_) => {}
             }
-            assert!(started.elapsed() < deadline, "not within {deadline:?}: {what} ({place})");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LOOK_AFTER_MAX);
         }
@@ -71,6 +96,12 @@ mod tests {
         })
         .await;
         assert_eq!(looks.get(), 3);
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "a shut door")]
+    async fn it_tells_the_last_error() {
+        eventually_ok(Duration::from_millis(20), "the impossible", || async { Err::<(), _>("a shut door") }).await;
     }
 
     #[tokio::test]

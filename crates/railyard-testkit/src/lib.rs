@@ -16,7 +16,7 @@ mod sandbox;
 mod seed;
 pub mod verify;
 
-pub use eventually::{eventually, eventually_some};
+pub use eventually::{eventually, eventually_ok, eventually_some};
 pub use fake_rail::{FakeRail, Gate, Receipt, Reply};
 pub use http::{Answer, Http};
 pub use pg::{OwnServer, TestDb};
