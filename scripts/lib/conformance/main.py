@@ -144,6 +144,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="another run of the same kind (default 1)")
     parser.add_argument("--report", help="a folder for the logs of schemathesis")
     args = parser.parse_args()
+    if args.report:
+        os.makedirs(args.report, exist_ok=True)
     root = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
     with tempfile.TemporaryDirectory(prefix="railyard-conformance-") as folder:
         # The database's own user has to get to its data.
