@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use railyard_testkit::{FakeRail, NodeProcess, Receipt, eventually};
+use railyard_testkit::{FakeRail, NodeProcess, Receipt, eventually, eventually_some};
 use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, LATER};
@@ -18,8 +18,12 @@ async fn set(node: &NodeProcess, concurrency: u32) {
 
 /// How often the node has read what it caches.
 async fn loads(node: &NodeProcess) -> u64 {
-    let node = node.http().get("/admin/node").await.unwrap().expect_status(200).json();
-    node["actors"]["cacheKeeper"]["loads"].as_u64().unwrap()
+    // An actor that is at work may not answer in time.
+    eventually_some(LATER, "it says how often", || async {
+        let node = node.http().get("/admin/node").await.ok()?.expect_status(200).json();
+        node["actors"]["cacheKeeper"]["loads"].as_u64()
+    })
+    .await
 }
 
 /// Sets a pool that the nodes do not know yet, and waits until each has read it: the second load from here on began after
@@ -104,7 +108,11 @@ async fn s3_33_a_pool_holds_on_all_nodes_and_changes_while_they_run() {
     rail.await_receipts(220, LATER).await;
     set(&nodes[2], 2).await;
     // What had begun ends first.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    eventually(LATER, "no more than two slots are taken", || async {
+        let pools = nodes[0].http().get("/admin/pools").await.unwrap().json();
+        pools["items"][0]["inUse"].as_u64().is_some_and(|taken| taken <= 2)
+    })
+    .await;
     let lowered = Instant::now();
     rail.await_answered(270, LATER).await;
     let most = most_at_once(&rail.exchanges(), lowered);

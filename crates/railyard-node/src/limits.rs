@@ -57,6 +57,8 @@ pub(crate) struct LimitSet {
     pub(crate) batch_max: usize,
     /// The right to wait for a slot with a call slot in hand; first come, first served.
     pub(crate) turns: Semaphore,
+    /// When the next slot may be asked for, by the last denial.
+    asks_at: Mutex<Duration>,
     /// The last leave of a switch, and when it was asked for.
     leave: Mutex<Option<Duration>>,
     granted: Vec<IntCounter>,
@@ -150,6 +152,7 @@ impl LimitSet {
         Self {
             batch_max: count((fit / 4).clamp(1, BATCH_MAX)),
             turns: Semaphore::new(turns),
+            asks_at: Mutex::new(Duration::ZERO),
             leave: Mutex::new(None),
             granted: keys.iter().map(|key| metrics.permits_granted.with_label_values(&[key])).collect(),
             burned: keys.iter().map(|key| metrics.permits_burned.with_label_values(&[key])).collect(),
@@ -172,6 +175,16 @@ impl LimitSet {
     pub(crate) fn hold(self: &Arc<Self>, permit: Permit) -> Held {
         self.granted.iter().for_each(IntCounter::inc);
         Held { permit, slot: Some(Arc::clone(self)) }
+    }
+
+    /// There is no slot before this, on `boottime`.
+    pub(crate) fn denied_until(&self, at: Duration) {
+        *lock(&self.asks_at) = at;
+    }
+
+    /// How long it will be at least until there is a slot.
+    pub(crate) fn wait(&self, now: Duration) -> Duration {
+        lock(&self.asks_at).saturating_sub(now)
     }
 
     /// A slot that was granted and cannot be used.

@@ -93,6 +93,9 @@ impl Node {
         if self.context.lease.good().is_none() {
             reasons.push("the node has no lease: the database is away, or it has not joined yet".to_owned());
         }
+        if !self.context.pools.are_known() {
+            reasons.push("the node has not read which pools are set".to_owned());
+        }
         (reasons.is_empty(), reasons)
     }
 

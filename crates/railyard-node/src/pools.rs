@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use railyard_store::clock::boottime;
 use railyard_store::pools::{FRESH, Taken};
+use tokio::sync::watch;
 
 use crate::actors::pool_keeper;
 use crate::handle::Handle;
@@ -18,7 +18,8 @@ const KEEP_AFTER: Duration = Duration::from_secs(2);
 /// The pools by rail, and those of them that are set.
 pub(crate) struct Pools {
     rails: BTreeMap<String, Arc<str>>,
-    set: ArcSwap<HashSet<String>>,
+    /// None: nobody has looked yet, so nothing may be called that could be of a pool.
+    set: watch::Sender<Option<HashSet<String>>>,
 }
 
 /// The right to have one call of a pool running, on all nodes. Dropped, it is given back; unless its call has begun and
@@ -35,18 +36,25 @@ pub(crate) struct PoolSlot {
 impl Pools {
     pub(crate) fn new(options: &NodeOptions) -> Self {
         let rails = options.rails.iter().filter_map(|(name, rail)| Some((name.clone(), Arc::from(rail.pool()?))));
-        Self { rails: rails.collect(), set: ArcSwap::default() }
+        Self { rails: rails.collect(), set: watch::Sender::default() }
     }
 
-    /// The pool of a rail's calls; none if there is none, or if it is not set.
-    pub(crate) fn of(&self, rail_type: &str) -> Option<Arc<str>> {
+    /// The pool of a rail's calls; none if there is none, or if it is not set. Waits until it is known which are set.
+    pub(crate) async fn of(&self, rail_type: &str) -> Option<Arc<str>> {
         let pool = self.rails.get(rail_type)?;
-        self.set.load().contains(pool.as_ref()).then(|| Arc::clone(pool))
+        let mut known = self.set.subscribe();
+        let set = known.wait_for(Option::is_some).await.expect("this is the sender");
+        set.as_ref().is_some_and(|set| set.contains(pool.as_ref())).then(|| Arc::clone(pool))
+    }
+
+    /// Whether it is known which are set.
+    pub(crate) fn are_known(&self) -> bool {
+        self.set.borrow().is_some()
     }
 
     /// These are set.
     pub(crate) fn know(&self, codes: Vec<String>) {
-        self.set.store(Arc::new(codes.into_iter().collect()));
+        self.set.send_replace(Some(codes.into_iter().collect()));
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use railyard_core::classify::{Received, Rules, classify};
+use railyard_core::job::endpoint_of;
 use railyard_core::limiter::Permit;
 use railyard_core::limits::{ERROR_DETAIL_CHARS_MAX, NOT_STARTED_WAIT};
 use railyard_core::rail::RailKind;
@@ -26,6 +27,7 @@ use crate::options::{HttpOptions, RailOptions};
 use crate::request;
 use crate::resolver::GuardedResolver;
 use crate::tls::{self, TlsError};
+use crate::warm::{CONNECTING, Claim, Connecting, WarmLayer, Warmth};
 
 /// Idle connections are closed before most receivers close them: a request that meets a closing connection is lost,
 /// and may have been read.
@@ -39,6 +41,9 @@ const LATE_LOOK: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
+    /// Opens connections for `http` and never sends anything: see [`crate::warm`].
+    warmer: reqwest::Client,
+    warmth: Arc<Warmth>,
     guard: Arc<Guard>,
     deferral_cap: Duration,
 }
@@ -52,6 +57,29 @@ pub enum ClientError {
     /// The proxy's URL, or something that the HTTP library finds wrong.
     #[error("HTTP client: {0}")]
     Http(#[from] reqwest::Error),
+}
+
+/// What both clients have in common: HTTP/1.1, no redirects, no repeats, no decompression, no proxy unless configured.
+fn builder(
+    options: &HttpOptions,
+    guard: &Arc<Guard>,
+    tls: rustls::ClientConfig,
+) -> Result<reqwest::ClientBuilder, ClientError> {
+    let resolver = GuardedResolver { guard: Arc::clone(guard), exempt: options.proxy_host() };
+    let builder = reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .dns_resolver(Arc::new(resolver))
+        .redirect(redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .http1_only()
+        .connect_timeout(options.connect_timeout())
+        .pool_idle_timeout(IDLE_CONNECTION);
+    Ok(match &options.proxy {
+        // What is behind a proxy is resolved by the proxy, which must then enforce the list of networks.
+        Some(proxy) => builder.proxy(reqwest::Proxy::all(proxy.url().clone())?),
+        None => builder.no_proxy(),
+    })
 }
 
 /// One message, and all that a call needs to know.
@@ -86,23 +114,53 @@ impl Client {
     /// Certificates or the proxy cannot be used.
     pub fn new(options: &HttpOptions) -> Result<Self, ClientError> {
         let guard = Arc::new(Guard::new(&options.allow_networks));
-        let resolver = GuardedResolver { guard: Arc::clone(&guard), exempt: options.proxy_host() };
-        let builder = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls::client_config(&options.extra_roots)?)
-            .dns_resolver(Arc::new(resolver))
-            .redirect(redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .referer(false)
-            .http1_only()
-            .connect_timeout(options.connect_timeout())
-            .pool_idle_timeout(IDLE_CONNECTION)
-            .pool_max_idle_per_host(usize::try_from(options.endpoint_concurrency).unwrap_or(usize::MAX));
-        let http = match &options.proxy {
-            // What is behind a proxy is resolved by the proxy, which must then enforce the list of networks.
-            Some(proxy) => builder.proxy(reqwest::Proxy::all(proxy.url().clone())?).build()?,
-            None => builder.no_proxy().build()?,
-        };
-        Ok(Self { http, guard, deferral_cap: options.deferral_cap() })
+        let warmth = Arc::new(Warmth::default());
+        let idle = usize::try_from(options.endpoint_concurrency).unwrap_or(usize::MAX);
+        let layer = WarmLayer { warmth: Arc::clone(&warmth), never_sends: false };
+        let tls = tls::client_config(&options.extra_roots)?;
+        let http = builder(options, &guard, tls.clone())?.pool_max_idle_per_host(idle).connector_layer(layer.clone());
+        let layer = WarmLayer { never_sends: true, ..layer };
+        let warmer = builder(options, &guard, tls)?.pool_max_idle_per_host(0).connector_layer(layer);
+        let deferral_cap = options.deferral_cap();
+        Ok(Self { http: http.build()?, warmer: warmer.build()?, warmth, guard, deferral_cap })
+    }
+
+    /// Says that a call to this endpoint (`scheme://host:port`) is to come, which has a slot.
+    #[must_use]
+    pub fn claim(&self, endpoint: &str) -> Claim {
+        self.warmth.claim(endpoint)
+    }
+
+    /// Opens a connection as [`Client::keep_open`] does, and also if nobody knows how long that takes.
+    pub async fn open(&self, claim: &Claim) {
+        if claim.is_unknown() || claim.wants_one() {
+            self.open_for(claim).await;
+        }
+    }
+
+    /// Opens a connection if that takes long and there is none for this claim. Waits for it, at most the connect timeout;
+    /// that it fails is for the call to meet.
+    pub async fn keep_open(&self, claim: &Claim) {
+        if claim.wants_one() {
+            self.open_for(claim).await;
+        }
+    }
+
+    /// Closes connections that were opened and not used for seconds. To be called about every second while there are
+    /// claims.
+    pub fn sweep(&self) {
+        self.warmth.sweep();
+    }
+
+    async fn open_for(&self, claim: &Claim) {
+        let Ok(url) = reqwest::Url::parse(claim.endpoint()) else { return };
+        if self.guard.check_literal(&url).is_err() {
+            return;
+        }
+        let connecting = Connecting { endpoint: Arc::clone(claim.endpoint()), gate: None };
+        let request = reqwest::Request::new(reqwest::Method::POST, url);
+        // It always fails, since it never gets a connection.
+        drop(CONNECTING.scope(connecting, self.warmer.execute(request)).await);
     }
 
     /// Makes one call and waits for its end, at most `message.timeout`. Dropping the future ends the call; whether the
@@ -146,8 +204,8 @@ impl Client {
     async fn exchange(&self, call: &Call<'_>, mut request: reqwest::Request) -> CallOutcome {
         let message = call.message;
         let deadline = BootInstant::now().after(message.timeout);
-        let gate = Gate::new(Arc::clone(&call.may_write), deadline, call.permit);
         let payload = message.payload.clone();
+        let gate = Gate::new(Arc::clone(&call.may_write), deadline, call.permit, payload.is_empty());
         // An empty body is never polled, so the connection gives no hint; then it may have been read.
         let sent = || payload.is_empty() || gate.handed_out();
         *request.body_mut() = Some(reqwest::Body::wrap(GatedBody::new(payload.clone(), Arc::clone(&gate))));
@@ -158,9 +216,17 @@ impl Client {
         if gate.look().is_err() {
             return refused(&gate).unwrap_or_else(|| failed(ErrorCode::InvalidRequest, "refused", true));
         }
+        // Others are looked at when their bytes go out.
+        let asks_when_connected = call.permit.is_some() || payload.is_empty();
+        let endpoint = endpoint_of(&message.target_url).ok().filter(|_| asks_when_connected);
+        let connecting =
+            endpoint.map(|endpoint| Connecting { endpoint: endpoint.into(), gate: Some(Arc::clone(&gate)) });
         let mut reading: Option<Reading> = None;
         let ended = within(message.timeout, async {
-            let response = self.http.execute(request).await?;
+            let response = match connecting {
+                Some(connecting) => CONNECTING.scope(connecting, self.http.execute(request)).await?,
+                None => self.http.execute(request).await?,
+            };
             reading.insert(Reading::head(&response)).body(response).await;
             Ok::<(), reqwest::Error>(())
         })

@@ -8,13 +8,14 @@
 //! What remains open, and no sender can close:
 //! - a stop between the look and the write that follows it, a few microseconds later in the same task;
 //! - a stop while hyper holds up to about 400 KB of a body that was handed over and the receiver is slow to read:
-//!   those bytes may still be written before the call's deadline, which has passed, ends the connection;
-//! - a payload of no bytes has no poll: the look is taken right before the request is given to the client, so making
-//!   the connection (at most the connect timeout) lies between the two.
+//!   those bytes may still be written before the call's deadline, which has passed, ends the connection.
+//!
+//! A payload of no bytes has no poll: its look is taken right before the request is given to the client, and again when a
+//! connection that had to be made is there.
 //!
 //! A call under a limit has a slot: the request is given to the client when the slot begins, and its first bytes are
-//! refused once it is over. They are not held back in the body: hyper would send the head by itself. Of a payload of no
-//! bytes, making a connection lies between the slot and the head.
+//! refused once it is over. They are not held back in the body: hyper would send the head by itself. With [`crate::warm`],
+//! the connection is there before the slot.
 //!
 //! Both attempts are on record then, and the receiver can refuse the older one by its attempt header.
 
@@ -43,13 +44,16 @@ pub(crate) struct Gate {
     may_write: MayWrite,
     deadline: BootInstant,
     permit: Option<Permit>,
+    /// The payload has no bytes, so that it is never polled.
+    silent: bool,
     handed_out: AtomicBool,
     refused: OnceLock<ErrorCode>,
 }
 
 impl Gate {
-    pub(crate) fn new(may_write: MayWrite, deadline: BootInstant, permit: Option<Permit>) -> Arc<Self> {
-        Arc::new(Self { may_write, deadline, permit, handed_out: AtomicBool::new(false), refused: OnceLock::new() })
+    pub(crate) fn new(may_write: MayWrite, deadline: BootInstant, permit: Option<Permit>, silent: bool) -> Arc<Self> {
+        let (handed_out, refused) = (AtomicBool::new(false), OnceLock::new());
+        Arc::new(Self { may_write, deadline, permit, silent, handed_out, refused })
     }
 
     /// How long until the first byte may go.
@@ -70,6 +74,15 @@ impl Gate {
             () => (self.may_write)(),
         };
         leave.map_err(|code| WriteRefused(*self.refused.get_or_init(|| code)))
+    }
+
+    /// Asked when a connection is there: whether the request may go out on it.
+    pub(crate) fn connected(&self) -> Result<(), WriteRefused> {
+        match self.silent {
+            true => self.look(),
+            false if self.is_too_late() => Err(WriteRefused(*self.refused.get_or_init(|| ErrorCode::PermitBurnt))),
+            false => Ok(()),
+        }
     }
 
     /// Whether any byte of the body was handed to the connection, so that the receiver may have got some.

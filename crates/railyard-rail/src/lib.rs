@@ -6,7 +6,8 @@
 //! 1. payment rails check the payload ([`railyard_core::payment`]); a bad one never reaches the network;
 //! 2. [`request`] builds the target and the headers, and signs with a fresh timestamp;
 //! 3. the caller's leave to write is asked once ([`gate`]): lease good, deadline not near;
-//! 4. the connection is made, or an idle one taken; [`guard`] judges the address that is really connected to;
+//! 4. the connection is made, or an idle one taken, or one that [`warm`] opened before the call's slot; [`guard`] judges
+//!    the address that is really connected to;
 //! 5. [`gate`] asks again at the moment that the body's bytes are handed out, and aborts the connection if not;
 //! 6. [`answer`] reads at most 16 KiB; [`failure`] names what went wrong; `core::classify` says what it means.
 //!
@@ -27,9 +28,11 @@ pub mod options;
 pub mod request;
 mod resolver;
 mod tls;
+pub mod warm;
 
 pub use client::{Call, Called, Client, ClientError};
 pub use credentials::{Credentials, CredentialsError, NextSecrets, Schemes, SigningSecrets};
 pub use endpoints::{Endpoints, Look, Place, Refused};
 pub use gate::MayWrite;
 pub use options::{ConfigError, HttpOptions, LimitOptions, RailOptions};
+pub use warm::Claim;

@@ -74,45 +74,53 @@ LANGUAGE sql STABLE AS $$ SELECT (extract(epoch FROM p_at) * 1000000)::bigint $$
 CREATE FUNCTION rate_time(p_micros bigint) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$ SELECT timestamptz 'epoch' + p_micros * interval '1 microsecond' $$;
 
--- Notes that the windows from p_from up to p_to have counters now. Runs that touch become one; whoever does it locks runs
--- in ascending order, and the one before only if it is free.
-CREATE FUNCTION rate_touched(p_config_name text, p_grid bigint, p_from bigint, p_to bigint) RETURNS void
+-- Notes that these windows (ascending) have counters now. Runs that touch become one. Whoever does it locks runs in ascending
+-- order, and each but once, however many windows there are: a row that is changed again and again in one transaction is
+-- found by walking over all that it has been.
+CREATE FUNCTION rate_touched(p_config_name text, p_grid bigint, p_windows bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-  v_first bigint;
-  v_next bigint;
+  v_low bigint := p_windows[1];
+  v_high bigint := p_windows[cardinality(p_windows)] + 1;
   v_before bigint;
+  v_first bigint[];
+  v_next bigint[];
+  v_from bigint[];
+  v_to bigint[];
 BEGIN
-  UPDATE rate_limit_run r SET next_window = greatest(r.next_window, p_to)
-  WHERE r.config_name = p_config_name AND r.grid = p_grid AND r.next_window >= p_from
-    AND r.first_window = (SELECT b.first_window FROM rate_limit_run b
-                          WHERE b.config_name = p_config_name AND b.grid = p_grid AND b.first_window <= p_from
-                          ORDER BY b.first_window DESC LIMIT 1)
-  RETURNING r.first_window, r.next_window INTO v_first, v_next;
-  IF v_first IS NULL THEN
-    INSERT INTO rate_limit_run AS r VALUES (p_config_name, p_grid, p_from, p_to)
-    ON CONFLICT (config_name, grid, first_window) DO UPDATE SET next_window = greatest(r.next_window, excluded.next_window)
-    RETURNING r.first_window, r.next_window INTO v_first, v_next;
-  END IF;
-  WITH gone AS (
-    DELETE FROM rate_limit_run r
-    WHERE r.config_name = p_config_name AND r.grid = p_grid AND r.first_window > v_first AND r.first_window <= v_next
-    RETURNING r.next_window)
-  UPDATE rate_limit_run r SET next_window = greatest(r.next_window, g.next_window)
-  FROM (SELECT max(next_window) AS next_window FROM gone) g
-  WHERE r.config_name = p_config_name AND r.grid = p_grid AND r.first_window = v_first AND g.next_window > r.next_window;
-  SELECT b.first_window INTO v_before FROM (
-    SELECT r.first_window, r.next_window FROM rate_limit_run r
-    WHERE r.config_name = p_config_name AND r.grid = p_grid AND r.first_window < v_first
-    ORDER BY r.first_window DESC LIMIT 1 FOR UPDATE SKIP LOCKED) b
-  WHERE b.next_window >= v_first;
-  IF FOUND THEN
-    WITH gone AS (
-      DELETE FROM rate_limit_run r WHERE r.config_name = p_config_name AND r.grid = p_grid AND r.first_window = v_first
-      RETURNING r.next_window)
-    UPDATE rate_limit_run r SET next_window = greatest(r.next_window, g.next_window)
-    FROM gone g WHERE r.config_name = p_config_name AND r.grid = p_grid AND r.first_window = v_before;
-  END IF;
+  -- The run that ends where the first of them begins; and the one that ends where that begins, since those who touched
+  -- both at once have not seen each other.
+  FOR i IN 1 .. 8 LOOP
+    SELECT b.first_window INTO v_before FROM (
+      SELECT r.first_window, r.next_window FROM rate_limit_run r
+      WHERE r.config_name = p_config_name AND r.grid = p_grid AND r.first_window < v_low
+      ORDER BY r.first_window DESC LIMIT 1) b
+    WHERE b.next_window >= v_low;
+    EXIT WHEN NOT FOUND;
+    v_low := v_before;
+  END LOOP;
+  SELECT coalesce(array_agg(l.first_window), '{}'), coalesce(array_agg(l.next_window), '{}') INTO v_first, v_next
+  FROM (SELECT r.first_window, r.next_window FROM rate_limit_run r
+        WHERE r.config_name = p_config_name AND r.grid = p_grid
+          AND r.first_window BETWEEN v_low AND v_high
+        ORDER BY r.first_window FOR UPDATE) l;
+
+  -- A stretch begins where the ones before have ended.
+  SELECT array_agg(i.lo ORDER BY i.lo), array_agg(i.hi ORDER BY i.lo) INTO v_from, v_to
+  FROM (SELECT min(e.lo) AS lo, max(e.hi) AS hi
+        FROM (SELECT b.lo, b.hi, sum(b.begins) OVER (ORDER BY b.lo, b.hi ROWS UNBOUNDED PRECEDING) AS island
+              FROM (SELECT a.lo, a.hi, (a.lo > coalesce(max(a.hi) OVER (ORDER BY a.lo, a.hi
+                      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), a.lo - 1))::integer AS begins
+                    FROM (SELECT r.lo, r.hi FROM unnest(v_first, v_next) AS r(lo, hi)
+                          UNION ALL SELECT w, w + 1 FROM unnest(p_windows) AS w) a) b) e
+        GROUP BY e.island) i;
+  DELETE FROM rate_limit_run r
+  WHERE r.config_name = p_config_name AND r.grid = p_grid
+    AND r.first_window = ANY (ARRAY(SELECT unnest(v_first) EXCEPT SELECT unnest(v_from)));
+  INSERT INTO rate_limit_run AS r
+  SELECT p_config_name, p_grid, i.lo, i.hi FROM unnest(v_from, v_to) AS i(lo, hi) ORDER BY i.lo
+  ON CONFLICT (config_name, grid, first_window) DO UPDATE SET next_window = excluded.next_window
+  WHERE r.next_window < excluded.next_window;
 END $$;
 
 -- Gives each event a slot in the first window that is open and has room at or after p_requested (now, if that is past).
@@ -128,7 +136,7 @@ CREATE FUNCTION rate_assign(p_config_id bigint, p_event_ids text[], p_requested 
   p_open_first bigint[], p_open_end bigint[], p_confirm_s integer,
   OUT outcome text, OUT assigned_at timestamptz, OUT depth bigint, OUT contended timestamptz[],
   OUT created boolean[], OUT config_names text[], OUT windows timestamptz[], OUT scheduled timestamptz[])
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
   v_config rate_limit_config;
@@ -138,27 +146,34 @@ DECLARE
   v_new text[];
   v_made text[];
   v_starts timestamptz[]; -- the windows of those that were made
-  v_start timestamptz;
   v_slots bigint[] := '{}'; -- the window of each new event
+  v_touched bigint[] := '{}'; -- windows with new counters
+  v_counts integer[] := '{}'; -- and what these say
   v_taken bigint[];
   v_busy bigint[] := '{}';
-  v_from bigint[] := '{}'; -- stretches of new counters
-  v_to bigint[] := '{}';
   v_left integer;
   v_requested bigint; -- the window that was asked for
+  v_share bigint; -- how many events it takes
   v_window bigint;
-  v_room bigint;
-  v_gap bigint;
-  v_next bigint;
   v_limit bigint;
   v_end bigint := 9000000000000;
+  v_horizon bigint;
+  v_bound bigint;
   v_span integer := 0;
   v_tries integer := 0;
   v_locks integer := 0;
-  v_max integer; -- of this window
-  v_many bigint;
-  v_count integer;
-  v_is_new boolean;
+  v_many bigint; -- windows that are looked at in one round
+  v_run_first bigint[];
+  v_run_next bigint[];
+  v_seen bigint;
+  v_some bigint[]; -- windows that are to be taken
+  v_fresh boolean[]; -- those without a counter
+  v_got boolean[]; -- those that nobody else has locked
+  v_counted bigint[];
+  v_room bigint[];
+  v_takes bigint[];
+  v_made_new bigint[];
+  v_made_full integer[];
 BEGIN
   SELECT * INTO v_config FROM rate_limit_config c WHERE c.config_id = p_config_id;
   v_lock := rate_lock_of(v_config.config_name);
@@ -181,6 +196,8 @@ BEGIN
   v_window := v_requested;
   -- A search without end would be one that others' locks keep from everything.
   v_limit := CASE WHEN v_config.frontier THEN NULL ELSE v_requested + v_config.max_lookahead END;
+  -- What is left of the first one has its share of the events.
+  v_share := v_config.max_per_window * ((v_requested + 1) * v_size - v_at) / v_size;
 
   SELECT coalesce(array_agg(e.id ORDER BY e.n), '{}') INTO v_new
   FROM (SELECT u.id, min(u.n) AS n FROM unnest(p_event_ids) WITH ORDINALITY AS u(id, n) GROUP BY u.id) e
@@ -202,85 +219,119 @@ BEGIN
       v_end := p_open_end[v_span];
     END IF;
 
-    -- The first one that has room and a counter.
-    SELECT rate_micros(c.room_start) / v_size INTO v_room FROM rate_limit_window_counter c
-    WHERE c.config_name = v_config.config_name AND c.grid = v_config.grid
-      AND c.room_start >= rate_time(v_window * v_size)
-    ORDER BY c.room_start LIMIT 1;
-    -- The first one without: where the run ends.
-    v_gap := v_window;
-    LOOP
-      SELECT r.next_window INTO v_next FROM rate_limit_run r
-      WHERE r.config_name = v_config.config_name AND r.grid = v_config.grid AND r.first_window <= v_gap
-      ORDER BY r.first_window DESC LIMIT 1;
-      EXIT WHEN NOT FOUND OR v_next <= v_gap;
-      v_gap := v_next;
-    END LOOP;
-    v_is_new := v_room IS NULL OR v_gap < v_room;
-    v_window := CASE WHEN v_is_new THEN v_gap ELSE v_room END;
-    -- Closed, or in a later stretch: look from there.
-    CONTINUE WHEN v_window >= v_end;
-    IF v_window >= v_limit OR v_tries >= v_config.max_lookahead THEN
+    IF v_tries >= v_config.max_lookahead THEN
       RAISE EXCEPTION '% windows', v_config.max_lookahead USING ERRCODE = 'RY503';
     END IF;
+
+    -- The next windows that may have room, some hundred at a time where there are many events: the same few statements
+    -- whether they follow each other, lie between full ones, or are half full themselves.
+    v_many := least(v_left, greatest(256, v_left / v_config.max_per_window + 2));
+    -- Runs from here on. The one that this window lies in, or that ended before it, is the first; the window itself stands
+    -- among them as a run without length, since there may be none before it.
+    SELECT array_agg(r.lo ORDER BY r.lo, r.hi), array_agg(r.hi ORDER BY r.lo, r.hi) INTO v_run_first, v_run_next
+    FROM (SELECT v_window AS lo, v_window AS hi
+          UNION ALL
+          (SELECT r.first_window, r.next_window FROM rate_limit_run r
+           WHERE r.config_name = v_config.config_name AND r.grid = v_config.grid
+             AND r.first_window >= coalesce((
+               SELECT b.first_window FROM rate_limit_run b
+               WHERE b.config_name = v_config.config_name AND b.grid = v_config.grid AND b.first_window <= v_window
+               ORDER BY b.first_window DESC LIMIT 1), v_window)
+           ORDER BY r.first_window LIMIT v_many + 1)) r;
+    -- What lies behind the last of them is not known, unless it is the last of all.
+    v_horizon := CASE WHEN cardinality(v_run_first) = v_many + 2 THEN v_run_first[cardinality(v_run_first)] END;
+    v_bound := least(v_end, v_limit, v_horizon);
+    SELECT coalesce(array_agg(t.n ORDER BY t.n) FILTER (WHERE t.room > 0), '{}'),
+           coalesce(array_agg(t.fresh ORDER BY t.n) FILTER (WHERE t.room > 0), '{}'), max(t.n)
+    INTO v_some, v_fresh, v_seen
+    FROM (
+      SELECT w.*, coalesce(sum(greatest(w.room, 0)) OVER (ORDER BY w.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)
+        AS before
+      FROM (
+        SELECT u.n, u.fresh, CASE WHEN u.n = v_requested THEN v_share ELSE v_config.max_per_window END - u.slots AS room
+        FROM (
+          (SELECT rate_micros(c.room_start) / v_size AS n, false AS fresh, c.slot_count AS slots
+           FROM rate_limit_window_counter c
+           WHERE c.config_name = v_config.config_name AND c.grid = v_config.grid
+             AND c.room_start >= rate_time(v_window * v_size)
+           ORDER BY c.room_start LIMIT v_many)
+          UNION ALL
+          SELECT g.n, true, 0
+          FROM (SELECT s.lo, s.hi, coalesce(sum(s.hi - s.lo) OVER (ORDER BY s.lo ROWS BETWEEN UNBOUNDED PRECEDING
+                         AND 1 PRECEDING), 0) AS before
+                FROM (SELECT p.lo, least(p.next_lo, p.lo + v_many) AS hi
+                      FROM (SELECT greatest(max(r.hi) OVER (ORDER BY r.ord ROWS UNBOUNDED PRECEDING), v_window) AS lo,
+                                   lead(r.lo) OVER (ORDER BY r.ord) AS next_lo
+                            FROM unnest(v_run_first, v_run_next) WITH ORDINALITY AS r(lo, hi, ord)) p) s
+                WHERE s.hi > s.lo) f, generate_series(f.lo, f.hi - 1) AS g(n)
+          WHERE f.before < v_many) u
+        WHERE u.n < v_bound ORDER BY u.n LIMIT v_many) w) t
+    WHERE t.before < v_left;
+
+    IF v_seen IS NULL THEN
+      -- Closed, or not looked at yet: go on from there.
+      IF v_bound = v_end OR v_bound = v_horizon THEN
+        v_window := v_bound;
+        CONTINUE;
+      END IF;
+      RAISE EXCEPTION '% windows', v_config.max_lookahead USING ERRCODE = 'RY503';
+    END IF;
+    v_window := v_seen + 1;
+
     -- The server has room for some thousand locks in all; without this one a counter may have to be waited for.
-    v_locks := v_locks + 1;
-    IF v_locks <= 1000 AND NOT pg_try_advisory_xact_lock(v_lock, (v_window % 2147483648)::integer) THEN
-      v_busy := v_busy || v_window;
-      v_tries := v_tries + 1;
-      v_window := v_window + 1;
-      CONTINUE;
-    END IF;
-    v_max := v_config.max_per_window;
-    IF v_window = v_requested THEN
-      -- What is left of it has its share of the events.
-      v_max := v_max * ((v_requested + 1) * v_size - v_at) / v_size;
-    END IF;
+    SELECT coalesce(array_agg(l.got ORDER BY l.ord), '{}') INTO v_got
+    FROM (SELECT w.ord, CASE WHEN v_locks + w.ord <= 1000
+                        THEN pg_try_advisory_xact_lock(v_lock, (w.n % 2147483648)::integer) ELSE true END AS got
+          FROM unnest(v_some) WITH ORDINALITY AS w(n, ord) ORDER BY w.ord OFFSET 0) l;
+    v_locks := v_locks + cardinality(v_some);
 
-    IF NOT v_is_new THEN
-      SELECT c.slot_count INTO v_count FROM rate_limit_window_counter c
-      WHERE c.config_name = v_config.config_name AND c.grid = v_config.grid
-        AND c.window_start = rate_time(v_window * v_size) FOR UPDATE SKIP LOCKED;
-      IF NOT FOUND THEN
-        v_busy := v_busy || v_window;
-        v_tries := v_tries + 1;
-      ELSIF v_count < v_max THEN
-        v_count := least(v_left, v_max - v_count);
-        v_slots := v_slots || array_fill(v_window, ARRAY[v_count]);
-        v_left := v_left - v_count;
-      END IF;
-    ELSIF v_max > 0 THEN
-      -- As many whole ones as are needed and nobody has touched.
-      v_many := CASE WHEN v_left <= v_max THEN 1
-                ELSE 1 + (v_left - v_max + v_config.max_per_window - 1) / v_config.max_per_window END;
-      SELECT r.first_window INTO v_next FROM rate_limit_run r
-      WHERE r.config_name = v_config.config_name AND r.grid = v_config.grid AND r.first_window > v_window
-      ORDER BY r.first_window LIMIT 1;
-      v_many := least(v_many, v_end - v_window, v_next - v_window, v_limit - v_window);
-      WITH put AS (
-        INSERT INTO rate_limit_window_counter AS c
-        SELECT v_config.config_name, v_config.grid, rate_time(n * v_size), 0, false
-        FROM generate_series(v_window, v_window + v_many - 1) AS n ORDER BY n
-        ON CONFLICT DO NOTHING RETURNING rate_micros(c.window_start) / v_size AS n)
-      SELECT coalesce(array_agg(put.n ORDER BY put.n), '{}') INTO v_taken FROM put;
-      IF v_taken <> '{}' THEN
-        v_from := v_from || v_window;
-        v_to := v_to || v_window + v_many;
-      END IF;
-      v_taken := ARRAY(
-        SELECT t.n FROM unnest(v_taken) AS t(n), generate_series(1, CASE WHEN t.n = v_requested THEN v_max
-                                                                 ELSE v_config.max_per_window END)
-        ORDER BY t.n LIMIT v_left);
-      v_slots := v_slots || v_taken;
-      v_left := v_left - cardinality(v_taken);
-      v_window := v_window + v_many - 1;
-    END IF;
-    v_window := v_window + 1;
+    SELECT coalesce(array_agg(c.n), '{}'), coalesce(array_agg(c.room), '{}') INTO v_counted, v_room
+    FROM (SELECT w.n, CASE WHEN w.n = v_requested THEN v_share ELSE v_config.max_per_window END - k.slot_count AS room
+          FROM unnest(v_some, v_fresh, v_got) WITH ORDINALITY AS w(n, fresh, got, ord)
+          CROSS JOIN LATERAL (
+            SELECT c.slot_count FROM rate_limit_window_counter c
+            WHERE c.config_name = v_config.config_name AND c.grid = v_config.grid
+              AND c.window_start = rate_time(w.n * v_size) FOR UPDATE SKIP LOCKED) k
+          WHERE w.got AND NOT w.fresh ORDER BY w.ord) c;
+    v_taken := ARRAY(SELECT w.n FROM unnest(v_some, v_fresh, v_got) AS w(n, fresh, got) WHERE NOT w.got OR NOT w.fresh
+                     EXCEPT SELECT unnest(v_counted) ORDER BY 1);
+    v_busy := v_busy || v_taken;
+    v_tries := v_tries + cardinality(v_taken);
+
+    -- How many each takes, the first ones first. New counters are written as they will be: one that was full a moment after it
+    -- was not would leave something behind in the index of those with room, which every search walks over.
+    SELECT coalesce(array_agg(w.n ORDER BY w.n), '{}'), coalesce(array_agg(w.fresh ORDER BY w.n), '{}'),
+           coalesce(array_agg(least(w.room, v_left - w.before) ORDER BY w.n), '{}')
+    INTO v_some, v_fresh, v_takes
+    FROM (SELECT a.*, coalesce(sum(a.room) OVER (ORDER BY a.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint
+            AS before
+          FROM (SELECT c.n, false AS fresh, c.room FROM unnest(v_counted, v_room) AS c(n, room) WHERE c.room > 0
+                UNION ALL
+                SELECT f.n, true, CASE WHEN f.n = v_requested THEN v_share ELSE v_config.max_per_window END
+                FROM unnest(v_some, v_fresh, v_got) AS f(n, fresh, got) WHERE f.got AND f.fresh) a) w
+    WHERE w.before < v_left;
+    WITH put AS (
+      INSERT INTO rate_limit_window_counter AS c
+      SELECT v_config.config_name, v_config.grid, rate_time(w.n * v_size), w.takes, w.takes >= v_config.max_per_window
+      FROM unnest(v_some, v_fresh, v_takes) AS w(n, fresh, takes) WHERE w.fresh ORDER BY w.n
+      ON CONFLICT DO NOTHING RETURNING rate_micros(c.window_start) / v_size AS n, c.slot_count AS takes)
+    SELECT coalesce(array_agg(put.n ORDER BY put.n), '{}'), coalesce(array_agg(put.takes ORDER BY put.n), '{}')
+    INTO v_made_new, v_made_full FROM put;
+    v_touched := v_touched || v_made_new;
+    v_counts := v_counts || v_made_full;
+
+    v_taken := ARRAY(
+      SELECT w.n
+      FROM (SELECT c.n, c.takes FROM unnest(v_some, v_fresh, v_takes) AS c(n, fresh, takes) WHERE NOT c.fresh
+            UNION ALL SELECT m.n, m.takes FROM unnest(v_made_new, v_made_full) AS m(n, takes)) w,
+        generate_series(1, w.takes) ORDER BY w.n);
+    v_slots := v_slots || v_taken;
+    v_left := v_left - cardinality(v_taken);
   END LOOP;
 
-  FOR i IN 1 .. cardinality(v_from) LOOP
-    PERFORM rate_touched(v_config.config_name, v_config.grid, v_from[i], v_to[i]);
-  END LOOP;
+  IF v_touched <> '{}' THEN
+    PERFORM rate_touched(v_config.config_name, v_config.grid, v_touched);
+  END IF;
 
   -- An event that somebody else has given a slot meanwhile is not counted. Ordered: two calls wait for each other in one
   -- direction only.
@@ -295,12 +346,19 @@ BEGIN
     ORDER BY e.id
     ON CONFLICT DO NOTHING RETURNING s.event_id, s.window_start)
   SELECT coalesce(array_agg(put.event_id), '{}'), array_agg(put.window_start) INTO v_made, v_starts FROM put;
-  -- One by one: joined, a plan that was made while the table was empty would read all counters.
-  FOR v_start, v_count IN SELECT w.at, count(*)::integer FROM unnest(v_starts) AS w(at) GROUP BY w.at LOOP
-    UPDATE rate_limit_window_counter c
-    SET slot_count = c.slot_count + v_count, is_full = c.slot_count + v_count >= v_config.max_per_window
-    WHERE c.config_name = v_config.config_name AND c.grid = v_config.grid AND c.window_start = v_start;
-  END LOOP;
+  -- By their places: joined, a plan that was made while the table was empty would read all counters.
+  UPDATE rate_limit_window_counter c
+  SET slot_count = c.slot_count + u.slots, is_full = c.slot_count + u.slots >= v_config.max_per_window
+  FROM (SELECT k.place, w.slots
+        FROM (SELECT d.at, sum(d.n)::integer AS slots
+              FROM (SELECT s.at, 1 AS n FROM unnest(v_starts) AS s(at)
+                    UNION ALL SELECT rate_time(p.n * v_size), -p.slots FROM unnest(v_touched, v_counts) AS p(n, slots)) d
+              GROUP BY d.at HAVING sum(d.n) <> 0 OFFSET 0) w
+        CROSS JOIN LATERAL (
+          SELECT c.ctid AS place FROM rate_limit_window_counter c
+          WHERE c.config_name = v_config.config_name AND c.grid = v_config.grid AND c.window_start = w.at OFFSET 0) k
+        OFFSET 0) u
+  WHERE c.ctid = u.place;
 
   SELECT array_agg(m.id IS NOT NULL ORDER BY e.n), array_agg(s.config_name ORDER BY e.n),
          array_agg(s.window_start ORDER BY e.n), array_agg(s.scheduled_time ORDER BY e.n)
@@ -402,12 +460,12 @@ BEGIN
 END $$;
 
 REVOKE ALL ON rate_limit_config, rate_limit_window_counter, rate_limit_run, rate_limit_event_slot FROM PUBLIC;
-REVOKE ALL ON FUNCTION rate_lock_of(text), rate_micros(timestamptz), rate_time(bigint), rate_touched(text, bigint, bigint, bigint),
+REVOKE ALL ON FUNCTION rate_lock_of(text), rate_micros(timestamptz), rate_time(bigint), rate_touched(text, bigint, bigint[]),
   rate_assign(bigint, text[], timestamptz, bigint[], bigint[], bigint[], integer), rate_release(text[], boolean),
   rate_recount(bigint), rate_set_config(text, integer, integer, boolean, integer, jsonb, text) FROM PUBLIC;
 GRANT SELECT, INSERT, UPDATE ON rate_limit_config TO railyard_runtime;
 GRANT SELECT, INSERT, UPDATE, DELETE ON rate_limit_window_counter, rate_limit_run, rate_limit_event_slot TO railyard_runtime;
 GRANT EXECUTE ON FUNCTION rate_lock_of(text), rate_micros(timestamptz), rate_time(bigint),
-  rate_touched(text, bigint, bigint, bigint),
+  rate_touched(text, bigint, bigint[]),
   rate_assign(bigint, text[], timestamptz, bigint[], bigint[], bigint[], integer), rate_release(text[], boolean),
   rate_recount(bigint), rate_set_config(text, integer, integer, boolean, integer, jsonb, text) TO railyard_runtime;

@@ -57,6 +57,7 @@ struct Shared {
     host: &'static str,
     ca_pem: Option<String>,
     tls: Option<TlsAcceptorDebug>,
+    handshake: Mutex<Duration>,
     script: Mutex<Script>,
     log: Log,
     /// Raised when open connections must be reset.
@@ -105,6 +106,7 @@ impl FakeRail {
             host: if cert.is_some() { "localhost" } else { "127.0.0.1" },
             ca_pem: cert.as_ref().map(|cert| cert.ca_pem().to_owned()),
             tls: cert.as_ref().map(|cert| TlsAcceptorDebug(cert.acceptor())),
+            handshake: Mutex::default(),
             script: Mutex::new(Script::default()),
             log: Log::new(),
             cut: watch::Sender::new(0),
@@ -146,6 +148,14 @@ impl FakeRail {
     /// Resets every open connection, in whatever state its exchange is.
     pub fn cut_connections(&self) {
         self.shared.cut.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// From now on, TLS handshakes begin this long after their connections.
+    ///
+    /// # Panics
+    /// Never in practice: only if a thread panicked while it held this value.
+    pub fn handshake_takes(&self, pause: Duration) {
+        *self.shared.handshake.lock().expect("held for moments only") = pause;
     }
 
     /// Where it listens.

@@ -14,10 +14,10 @@ use super::kit::{ADMIN, Api, asking, call, tokens};
 use crate::{ApiOptions, Auth};
 
 const JOBS: &str = "/api/dispatch/jobs";
-const SOON: Duration = Duration::from_secs(10);
+pub(super) const SOON: Duration = Duration::from_secs(10);
 
 /// The API behind a proxy in front of the database.
-async fn proxied() -> (Api, Arc<FaultProxy>) {
+pub(super) async fn proxied() -> (Api, Arc<FaultProxy>) {
     let proxy = Arc::new(FaultProxy::postgres(([127, 0, 0, 1], 1).into()).await);
     let given = Arc::clone(&proxy);
     let api = Api::over(Auth::new(tokens()), ApiOptions::default(), move |config| {
@@ -59,6 +59,30 @@ async fn a_commit_that_never_arrived_is_made_by_the_same_request() {
     let made = api.post(JOBS, &body).await;
     assert_eq!((made.status, &made.json()["sequence"]), (StatusCode::CREATED, &json!(1)));
     assert_eq!(jobs(&api).await, 1);
+}
+
+#[tokio::test]
+async fn s3_34_pools_set_over_a_connection_that_breaks_are_set_whole_or_not_at_all() {
+    let (api, proxy) = proxied().await;
+    let pools = json!({ "processingPools": [{ "code": "A", "concurrency": 1 }, { "code": "B", "concurrency": 2 }] });
+    for (moment, statement, set) in [
+        // Of the first, before the second.
+        (Moment::BeforeItsAnswer, "INSERT INTO pool_slot", 0),
+        (Moment::BeforeIt, "COMMIT", 0),
+        (Moment::BeforeItsAnswer, "COMMIT", 2),
+    ] {
+        proxy.cut_around(moment, Cut::Reset, 1, move |sql| sql.contains(statement));
+        let lost = api.post("/api/config", &pools).await;
+        assert_eq!(lost.status, StatusCode::SERVICE_UNAVAILABLE, "{statement}: {}", lost.text());
+        assert!(lost.headers.contains_key("retry-after"));
+        let there = "SELECT (SELECT count(*) FROM dispatch_pool), (SELECT count(*) FROM pool_slot)";
+        let row = api.sql.query_one(there, &[]).await.unwrap();
+        assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (set, set * 3 / 2), "{moment:?} {statement}");
+    }
+    let again = api.post("/api/config", &pools).await;
+    assert_eq!((again.status, &again.json()["processingPools"]), (StatusCode::OK, &pools["processingPools"]));
+    let audited = "SELECT count(*) FROM admin_audit WHERE action = 'pool.set'";
+    assert_eq!(api.sql.query_one(audited, &[]).await.unwrap().get::<_, i64>(0), 2, "once each");
 }
 
 #[tokio::test]

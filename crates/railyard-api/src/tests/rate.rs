@@ -1,9 +1,13 @@
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use axum::http::StatusCode;
+use railyard_testkit::{Cut, Moment, eventually};
 use serde_json::{Value, json};
 
-use super::kit::Api;
+use super::faults::{SOON, proxied};
+use super::kit::{Api, tokens};
+use crate::{ApiOptions, Auth};
 
 const CONFIG: &str = "/admin/rate-limit/config";
 const SLOTS: &str = "/api/v1/slots";
@@ -200,4 +204,79 @@ async fn s1_27_a_slow_database_is_seen_and_leaves_nothing_behind() {
     let slow = "rate_limiter_slot_assignment_duration_seconds_bucket{le=\"0.5\"}";
     assert!(sample(&scraped, slow) < 0.5, "the wait is in the histogram: {scraped}");
     assert_eq!(api.post(SLOTS, &event("a")).await.status, StatusCode::CREATED);
+}
+
+/// All connections are in use: who asks is told to come again, and nothing of it is there.
+#[tokio::test]
+async fn s1_27_without_a_free_connection_the_caller_is_told_to_come_again() {
+    let one = |config: &mut railyard_store::StoreConfig| {
+        config.api_connections = 1;
+        config.acquire_timeout = Duration::from_millis(300);
+        config.lock_timeout = Duration::from_secs(9);
+    };
+    let api = Api::over(Auth::new(tokens()), ApiOptions::default(), one).await;
+    let config = json!({ "configName": "default", "maxPerWindow": 10, "windowSizeSecs": 4 });
+    assert_eq!(api.post(CONFIG, &config).await.status, StatusCode::CREATED);
+    api.sql.execute("SELECT pg_advisory_lock(rate_lock_of('default'), -1)", &[]).await.unwrap();
+    let first = event("first");
+    let waits = api.post(SLOTS, &first);
+    let meanwhile = async {
+        let waiting =
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'";
+        eventually(SOON, "the only connection waits", || async {
+            api.sql.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 1
+        })
+        .await;
+        let refused = api.post(SLOTS, &event("second")).await;
+        api.sql.execute("SELECT pg_advisory_unlock_all()", &[]).await.unwrap();
+        refused
+    };
+    let (first, refused) = tokio::join!(waits, meanwhile);
+    assert_eq!((first.status, refused.status), (StatusCode::CREATED, StatusCode::SERVICE_UNAVAILABLE));
+    assert!(refused.headers.contains_key("retry-after"), "{}", refused.text());
+    let known = "SELECT array_agg(event_id), (SELECT sum(slot_count) FROM rate_limit_window_counter) FROM rate_limit_event_slot";
+    let row = api.sql.query_one(known, &[]).await.unwrap();
+    assert_eq!((row.get::<_, Vec<String>>(0), row.get::<_, i64>(1)), (vec!["first".to_owned()], 1));
+    assert_eq!(api.post(SLOTS, &event("second")).await.status, StatusCode::CREATED);
+}
+
+/// Where everything is planned, and how many each window counts.
+async fn plan(api: &Api) -> String {
+    let sql = "SELECT (SELECT string_agg(s.event_id || ' ' || s.scheduled_time, ',' ORDER BY s.event_id)
+                       FROM rate_limit_event_slot s)
+                   || (SELECT string_agg(c.window_start || ' ' || c.slot_count, ',' ORDER BY c.window_start)
+                       FROM rate_limit_window_counter c WHERE c.slot_count > 0)";
+    api.sql.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+/// Wherever it ends before its COMMIT, no slot has moved; if only the answer is lost, the same command finds nothing to do.
+#[tokio::test]
+async fn a_replan_that_dies_half_way_has_moved_nothing() {
+    let (api, proxy) = proxied().await;
+    let config = |max: u32| json!({ "configName": "default", "maxPerWindow": max, "windowSizeSecs": 4 });
+    api.post(CONFIG, &config(10)).await;
+    let ids: Vec<String> = (0..100).map(|n| format!("e{n}")).collect();
+    let made = api.post("/api/v1/slots/batch", &json!({ "eventIds": ids, "requestedTime": AT })).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text());
+    api.post(CONFIG, &config(50)).await;
+    let replan = json!({ "reason": "more capacity" });
+    let before = plan(&api).await;
+    for (moment, statement) in [
+        (Moment::BeforeIt, "UPDATE rate_limit_event_slot"),
+        (Moment::BeforeItsAnswer, "UPDATE rate_limit_event_slot"),
+        (Moment::BeforeItsAnswer, "rate_recount"),
+        (Moment::BeforeIt, "COMMIT"),
+    ] {
+        proxy.cut_around(moment, Cut::Reset, 1, move |sql| sql.contains(statement));
+        let lost = api.post("/admin/rate-limit/replan", &replan).await;
+        assert_eq!(lost.status, StatusCode::SERVICE_UNAVAILABLE, "{statement}: {}", lost.text());
+        assert_eq!(plan(&api).await, before, "{moment:?} {statement}");
+    }
+    proxy.cut_around(Moment::BeforeItsAnswer, Cut::Reset, 1, |sql| sql.contains("COMMIT"));
+    assert_eq!(api.post("/admin/rate-limit/replan", &replan).await.status, StatusCode::SERVICE_UNAVAILABLE);
+    let after = plan(&api).await;
+    assert_ne!(after, before, "it had committed");
+    let again = api.post("/admin/rate-limit/replan", &replan).await;
+    assert_eq!((again.status, &again.json()["moved"]), (StatusCode::OK, &json!(0)));
+    assert_eq!(plan(&api).await, after);
 }

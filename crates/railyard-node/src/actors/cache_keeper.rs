@@ -20,6 +20,9 @@ use serde::Serialize;
 use super::settler::answer;
 use crate::context::Context;
 
+/// After a load that failed, while it is not known which pools are set: nothing is called until then.
+const TRY_AGAIN: Duration = Duration::from_millis(250);
+
 /// How long a caller waits for a single look-up.
 const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -99,7 +102,9 @@ impl Actor for CacheKeeper {
         match message {
             Msg::Age => {
                 state.reload().await;
-                myself.send_after(state.context.options.cache_ttl, || Msg::Age);
+                let ttl = state.context.options.cache_ttl;
+                let wait = if state.context.pools.are_known() { ttl } else { TRY_AGAIN.min(ttl) };
+                myself.send_after(wait, || Msg::Age);
             }
             Msg::Flush => {
                 state.context.store.rates().flush();

@@ -1,16 +1,20 @@
 //! Governor: one [`Limiter`] for each set of limits, and a look at the database's clock.
 //!
 //! Owns the limiters; a set has one as soon as a lane asks. Twice a second, if there are limits at all, it reads the
-//! database's clock, so that a step of it shows before slots are used ([`railyard_core::limiter::ClockWatch`]).
+//! database's clock, so that a step of it shows before slots are used ([`railyard_core::limiter::ClockWatch`]), and closes
+//! connections that were opened for slots and not used.
 //!
 //! If it dies, its limiters die with it, and whoever waits comes to rest and is found again. A limiter that falls is
 //! started again by the next lane that asks.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
+use railyard_rail::Claim;
+use railyard_rail::warm::RENEWED;
 use railyard_store::clock::boottime;
 use serde::Serialize;
 
@@ -69,6 +73,7 @@ impl Actor for Governor {
         match message {
             Msg::Want(set, reply) => state.want(&myself, &set, reply).await?,
             Msg::Look => {
+                state.context.client.sweep();
                 state.look().await;
                 myself.send_after(LOOK_EVERY, || Msg::Look);
             }
@@ -106,6 +111,24 @@ pub(crate) async fn permit(context: &Context, set: &Arc<LimitSet>) -> Option<Tur
         return Some(Turn::Slot(held));
     }
     context.actors.governor.ask(|reply| Msg::Want(Arc::clone(set), reply), FOREVER).await
+}
+
+/// The same, for a call that finds an open connection when its slot begins: opened before the slot is asked for, since a slot
+/// lies a quarter of a second ahead at most, and kept fresh while the lane waits.
+pub(crate) async fn permit_on(context: &Context, set: &Arc<LimitSet>, claim: &Claim) -> Option<Turn> {
+    context.client.keep_open(claim).await;
+    tokio::select! {
+        turn = permit(context, set) => turn,
+        never = keep_warm(context, set, claim) => match never {},
+    }
+}
+
+async fn keep_warm(context: &Context, set: &LimitSet, claim: &Claim) -> Infallible {
+    loop {
+        // Of a slot that is far away nobody needs a connection yet.
+        tokio::time::sleep(set.wait(boottime()).saturating_sub(RENEWED).max(RENEWED)).await;
+        context.client.keep_open(claim).await;
+    }
 }
 
 impl State {

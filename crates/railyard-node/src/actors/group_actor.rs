@@ -15,7 +15,7 @@ use railyard_core::group::{Effect, Event, GroupState};
 use railyard_core::limits::NOT_STARTED_WAIT;
 use railyard_core::settlement::{EndStatus, Next, settle};
 use railyard_core::{AttemptId, CallOutcome, ErrorCode, Lane, Message, NodeId, SequenceId, Settlement};
-use railyard_rail::Place;
+use railyard_rail::{Claim, Place};
 use railyard_store::discover::{Head, Hint};
 use railyard_store::work::{BeginRequest, Ended, Late, Settled};
 use std::sync::Arc;
@@ -69,6 +69,8 @@ struct Work {
     /// stopped, so nothing is begun, or what is begun is not called.
     set: Option<Arc<LimitSet>>,
     held: Option<Held>,
+    /// To a connection that is open when that slot begins.
+    claim: Option<Claim>,
     /// The slot of its rail's pool, if there is one.
     pool_slot: Option<PoolSlot>,
     /// The group may have more, and gives its room in memory to others.
@@ -115,6 +117,7 @@ impl State {
             credit,
             set: None,
             held: None,
+            claim: None,
             pool_slot: None,
             more: false,
             rounds: 0,
@@ -169,7 +172,15 @@ impl State {
     /// A call slot, and a slot of its limits, if there are any. Whoever waits for the latter holds a call slot, so only as
     /// many do as there may be slots soon. False: nobody is there to ask.
     async fn take_slots(&self, work: &mut Work) -> bool {
-        if let Some(pool) = self.context.pools.of(&work.head.rail_type) {
+        // A switch is looked at when the call is made.
+        let limits = work.set.clone().filter(|set| !set.is_switch());
+        if limits.is_some() {
+            // An endpoint that may be dead takes nothing but its own places.
+            let claim = self.context.client.claim(&work.head.endpoint);
+            self.context.client.open(&claim).await;
+            work.claim = Some(claim);
+        }
+        if let Some(pool) = self.context.pools.of(&work.head.rail_type).await {
             let keeper = &self.context.actors.pool_keeper;
             work.pool_slot = keeper.ask(|reply| pool_keeper::Msg::Want(pool, reply), NEVER).await;
             if work.pool_slot.is_none() {
@@ -182,8 +193,7 @@ impl State {
             None => None,
         };
         work.call_slot = self.context.call_slots.take(&work.head.rail_type).await;
-        // A switch is looked at when the call is made.
-        if let Some(set) = set.as_ref().filter(|set| !set.is_switch())
+        if let Some(set) = &limits
             && !self.take_permit(work, set).await
         {
             return false;
@@ -208,7 +218,11 @@ impl State {
     }
 
     async fn take_permit(&self, work: &mut Work, set: &Arc<LimitSet>) -> bool {
-        match governor::permit(&self.context, set).await {
+        let turn = match &work.claim {
+            Some(claim) => governor::permit_on(&self.context, set, claim).await,
+            None => governor::permit(&self.context, set).await,
+        };
+        match turn {
             Some(Turn::Slot(held)) => {
                 work.held = Some(held);
                 true
@@ -349,6 +363,7 @@ impl State {
                 work.place = None;
                 work.call_slot = None;
                 work.pool_slot = None;
+                work.claim = None;
                 (None, None)
             }
         };

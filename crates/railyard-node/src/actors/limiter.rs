@@ -180,7 +180,9 @@ impl State {
                 if why == Denial::Paused {
                     self.refuse_all();
                 }
-                Duration::from_micros(u64::try_from(ask_us - now_us).unwrap_or(0)).min(WAIT_MAX)
+                let wait = Duration::from_micros(u64::try_from(ask_us - now_us).unwrap_or(0));
+                self.set.denied_until(boottime() + wait);
+                wait.min(WAIT_MAX)
             }
         }
     }

@@ -22,7 +22,7 @@ fn leave_for(times: usize) -> MayWrite {
     })
 }
 
-fn boottime() -> Duration {
+pub(crate) fn boottime() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(u64::try_from(now.tv_sec).unwrap(), u32::try_from(now.tv_nsec).unwrap())
 }
@@ -143,9 +143,9 @@ async fn a_call_under_a_limit_waits_for_its_slot() {
         let before = receiver.seen().iter().map(|one| one.bytes.len()).sum::<usize>();
         let mut message = message.clone();
         message.payload = Bytes::from_static(payload.as_bytes());
+        let (client, early) = (client(), Duration::from_millis(150));
         let (start, wait) = (boottime(), Duration::from_millis(300));
         let permit = Permit { not_before: start + wait, not_after: start + wait + Duration::from_secs(5) };
-        let (client, early) = (client(), Duration::from_millis(150));
         let call = deliver_in(&client, &message, permit);
         tokio::pin!(call);
         assert!(tokio::time::timeout(early, call.as_mut()).await.is_err(), "it did not wait");

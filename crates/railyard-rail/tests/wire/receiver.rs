@@ -11,12 +11,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+/// Longer than any slot of a test.
+pub(crate) const SLOW: Duration = Duration::from_millis(600);
+
 /// What a connection gets.
 #[derive(Clone)]
 pub(crate) enum Act {
     /// Reads a whole request, writes these bytes, closes.
     Write(Vec<u8>),
-    /// The same, and then waits for the next request on the connection.
+    /// The same, but the TLS handshake begins [`SLOW`] after the connection.
+    Slow(Vec<u8>),
+    /// Like `Write`, and then waits for the next request on the connection.
     Keep(Vec<u8>),
     /// Reads a whole request, writes the head, then one byte each 50 ms for ever.
     Drip(Vec<u8>),
@@ -173,6 +178,9 @@ async fn serve(stream: TcpStream, act: Act, tls: Option<TlsAcceptor>, log: Log) 
         stream.set_zero_linger().unwrap();
         return;
     }
+    if let Act::Slow(_) = act {
+        tokio::time::sleep(SLOW).await;
+    }
     match tls {
         None => play(stream, act, &log).await,
         Some(tls) => {
@@ -190,7 +198,7 @@ async fn play(mut stream: impl AsyncRead + AsyncWrite + Unpin, act: Act, log: &L
             return;
         }
         let written = match &act {
-            Act::Write(bytes) => {
+            Act::Write(bytes) | Act::Slow(bytes) => {
                 let _ = stream.write_all(bytes).await;
                 let _ = stream.shutdown().await;
                 rest(&mut stream, log).await;

@@ -2,16 +2,20 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
+use railyard_core::limiter::Permit;
 use railyard_core::{CallOutcome, ErrorCode};
-use railyard_rail::{Client, ClientError};
+use railyard_rail::{Client, ClientError, HttpOptions};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::TlsAcceptor;
 
-use crate::client::{always, deliver_with, message, options, retryable};
-use crate::receiver::{Act, Receiver};
+use crate::client::{always, deliver_as, deliver_with, message, options, retryable};
+use crate::gate::boottime;
+use crate::receiver::{Act, Receiver, SLOW};
 
 /// An authority that the client knows, and the directory with its certificate.
 struct Authority {
@@ -36,12 +40,21 @@ impl Authority {
 
     /// A receiver with a certificate of this authority for 127.0.0.1, changed first.
     async fn receiver(&self, change: impl FnOnce(&mut CertificateParams)) -> Receiver {
+        self.acting(Act::answer(200, ""), change).await
+    }
+
+    async fn acting(&self, act: Act, change: impl FnOnce(&mut CertificateParams)) -> Receiver {
         let mut params = CertificateParams::default();
         params.subject_alt_names = vec![SanType::IpAddress("127.0.0.1".parse().unwrap())];
         change(&mut params);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        receiver(certificate.der().clone(), &key).await
+        receiver(certificate.der().clone(), &key, act).await
+    }
+
+    /// One with slow handshakes.
+    async fn slow(&self) -> Receiver {
+        self.acting(Act::Slow(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec()), |_| {}).await
     }
 }
 
@@ -51,7 +64,7 @@ fn client_with(root: &Path) -> Result<Client, ClientError> {
     Client::new(&options)
 }
 
-async fn receiver(certificate: CertificateDer<'static>, key: &KeyPair) -> Receiver {
+async fn receiver(certificate: CertificateDer<'static>, key: &KeyPair, act: Act) -> Receiver {
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -60,12 +73,66 @@ async fn receiver(certificate: CertificateDer<'static>, key: &KeyPair) -> Receiv
         .with_single_cert(vec![certificate], key)
         .unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    Receiver::script(vec![Act::answer(200, "")], Some(acceptor)).await
+    Receiver::script(vec![act], Some(acceptor)).await
 }
 
 async fn call(client: &Client, receiver: &Receiver) -> CallOutcome {
-    let message = message(&format!("https://127.0.0.1:{}/", receiver.port()));
-    deliver_with(client, &message, always()).await.outcome
+    deliver_with(client, &message(&https(receiver)), always()).await.outcome
+}
+
+fn https(receiver: &Receiver) -> String {
+    format!("https://127.0.0.1:{}/", receiver.port())
+}
+
+/// From now on, for half as long as a slow handshake takes.
+async fn in_a_slot(client: &Client, receiver: &Receiver, payload: &'static str) -> CallOutcome {
+    let mut message = message(&https(receiver));
+    message.payload = Bytes::from_static(payload.as_bytes());
+    let permit = Permit { not_before: Duration::ZERO, not_after: boottime() + SLOW / 2 };
+    deliver_as(client, &message, always(), Some(permit)).await.outcome
+}
+
+/// Not even the head of a request without a body; the connection is the next call's.
+#[tokio::test]
+async fn a_connection_that_comes_after_its_slot_sends_nothing_and_is_kept() {
+    let authority = Authority::new("root");
+    for payload in ["{}", ""] {
+        let (client, receiver) = (authority.client(), authority.slow().await);
+        let _claim = client.claim(&format!("https://127.0.0.1:{}", receiver.port()));
+        let late = in_a_slot(&client, &receiver, payload).await;
+        assert!(matches!(late, CallOutcome::NotStarted { code: ErrorCode::PermitBurnt, .. }), "{late:?}");
+        assert!(receiver.seen()[0].bytes.is_empty());
+        let outcome = in_a_slot(&client, &receiver, payload).await;
+        assert!(matches!(outcome, CallOutcome::Delivered(_)), "{outcome:?}");
+        assert_eq!(receiver.seen().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_claimed_connection_is_open_before_the_slot() {
+    let authority = Authority::new("root");
+    let (client, receiver) = (authority.client(), authority.slow().await);
+    let claim = client.claim(&format!("https://127.0.0.1:{}", receiver.port()));
+    for connections in 1..=2 {
+        client.open(&claim).await;
+        client.keep_open(&claim).await;
+        assert_eq!(receiver.seen().len(), connections);
+        let outcome = in_a_slot(&client, &receiver, "{}").await;
+        assert!(matches!(outcome, CallOutcome::Delivered(_)), "{outcome:?}");
+    }
+    assert_eq!(receiver.seen().len(), 2);
+}
+
+/// What opens connections is held to the guard as well.
+#[tokio::test]
+async fn s3_47_no_connection_is_opened_ahead_to_a_refused_address() {
+    let receiver = Receiver::start(Act::answer(200, "")).await;
+    let client = Client::new(&HttpOptions::default()).unwrap();
+    for host in ["127.0.0.1", "localhost"] {
+        let claim = client.claim(&format!("http://{host}:{}", receiver.port()));
+        client.open(&claim).await;
+    }
+    assert!(receiver.seen().is_empty());
 }
 
 async fn refused(client: &Client, receiver: &Receiver, check: &str) {
@@ -108,7 +175,7 @@ async fn self_signed_and_of_an_unknown_authority() {
     let authority = Authority::new("known");
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
-    let receiver = receiver(certificate.der().clone(), &key).await;
+    let receiver = receiver(certificate.der().clone(), &key, Act::answer(200, "")).await;
     refused(&authority.client(), &receiver, "self-signed").await;
     let stranger = Authority::new("stranger").receiver(|_| {}).await;
     refused(&authority.client(), &stranger, "issuer is unknown").await;

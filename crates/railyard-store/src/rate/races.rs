@@ -159,3 +159,45 @@ async fn s1_17_the_search_costs_the_same_behind_ten_thousand_full_windows() {
     println!("{touched:?}");
     assert!(touched[2..].iter().all(|(_, buffers)| *buffers < touched[1].1 + 40), "{touched:?}");
 }
+
+/// Gaps of one window, each between two full ones: what each costs does not grow with how many there are, and a run is
+/// changed once.
+#[tokio::test]
+async fn s1_26_thousands_of_gaps_cost_the_same_each() {
+    let mut costs = Vec::new();
+    for gaps in [250_u32, 2500] {
+        let t = TestStore::new().await;
+        let config = t.rate("default", 1, 4).await;
+        let wide = i32::try_from(gaps).unwrap();
+        let full = "WITH n AS (SELECT n, timestamptz '2031-01-01' + n * interval '8 seconds' AS at FROM generate_series(0, $2::integer) n),
+              counters AS (INSERT INTO rate_limit_window_counter SELECT 'default', $1, n.at, 1, true FROM n),
+              slots AS (INSERT INTO rate_limit_event_slot SELECT 'x' || n.n, 'default', $3, n.at, n.at, n.at FROM n)
+            INSERT INTO rate_limit_run
+            SELECT 'default', $1, rate_micros(n.at) / 4000000, rate_micros(n.at) / 4000000 + 1 FROM n";
+        t.sql.execute(full, &[&config.grid, &wide, &config.config_id]).await.unwrap();
+        t.sql.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
+        t.sql.batch_execute("BEGIN").await.unwrap();
+        let explain = format!(
+            "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
+             SELECT * FROM rate_assign({}, ARRAY(SELECT 'e' || n FROM generate_series(1, {gaps}) n), '{}',
+               array_fill(1::bigint, ARRAY[{gaps}]), NULL, NULL, NULL)",
+            config.config_id,
+            later()
+        );
+        let plan: Value = t.sql.query_one(&explain, &[]).await.unwrap().get(0);
+        let runs = "SELECT n_tup_ins + n_tup_upd + n_tup_del, idx_scan FROM pg_stat_xact_user_tables
+                    WHERE relname = 'rate_limit_run'";
+        let runs = t.sql.query_one(runs, &[]).await.unwrap();
+        let (changed, scans): (i64, i64) = (runs.get(0), runs.get(1));
+        t.sql.batch_execute("COMMIT").await.unwrap();
+        t.is_consistent(1).await;
+        assert_eq!(t.counters("default").await.len(), 2 * gaps as usize + 1);
+        assert_eq!(t.one::<i64>("SELECT count(*) FROM rate_limit_run").await, 1);
+        assert!(changed <= i64::from(gaps) + 2, "{changed} rows of runs were changed for {gaps} gaps");
+        assert!(scans < 100, "runs were looked at {scans} times for {gaps} gaps");
+        let of = |name: &str| plan[0]["Plan"][name].as_u64().unwrap();
+        costs.push((of("Shared Hit Blocks") + of("Shared Read Blocks")) / u64::from(gaps));
+    }
+    println!("{costs:?} pages a gap");
+    assert!(costs[1] <= costs[0] + costs[0] / 4, "{costs:?} pages a gap");
+}

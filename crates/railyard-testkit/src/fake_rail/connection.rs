@@ -65,7 +65,11 @@ async fn open(tcp: TcpStream, shared: &Shared) -> io::Result<Stream> {
     tcp.set_nodelay(true)?;
     match &shared.tls {
         None => Ok(Stream::Plain(tcp)),
-        Some(acceptor) => Ok(Stream::Tls(Box::new(acceptor.0.accept(tcp).await?))),
+        Some(acceptor) => {
+            let pause = *shared.handshake.lock().expect("held for moments only");
+            tokio::time::sleep(pause).await;
+            Ok(Stream::Tls(Box::new(acceptor.0.accept(tcp).await?)))
+        }
     }
 }
 
