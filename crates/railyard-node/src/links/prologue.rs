@@ -73,3 +73,51 @@ async fn write<S: AsyncWrite + Unpin>(stream: &mut S, bytes: &[u8]) -> Result<()
     stream.write_all(bytes).await.map_err(|error| Refused::from_io(&error))?;
     stream.flush().await.map_err(|error| Refused::from_io(&error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cookie() -> Cookie {
+        Cookie::new(vec![b'c'; 32])
+    }
+
+    #[tokio::test]
+    async fn two_that_know_the_cookie_agree() {
+        let (mut near, mut far) = tokio::io::duplex(64);
+        let (dialer, acceptor, cookie) = (Uuid::now_v7(), Uuid::now_v7(), cookie());
+        let (dialled, taken) =
+            tokio::join!(dial(&mut near, &cookie, dialer, acceptor), accept(&mut far, &cookie, acceptor));
+        assert_eq!((dialled, taken), (Ok(()), Ok(dialer)));
+    }
+
+    /// Its address may be another's by now.
+    #[tokio::test]
+    async fn a_dialer_says_nothing_more_to_another_process() {
+        let (mut near, mut far) = tokio::io::duplex(64);
+        let (cookie, other) = (cookie(), Uuid::now_v7());
+        let dialling = async {
+            let refused = dial(&mut near, &cookie, Uuid::now_v7(), Uuid::now_v7()).await;
+            drop(near);
+            refused
+        };
+        let (dialled, taken) = tokio::join!(dialling, accept(&mut far, &cookie, other));
+        assert_eq!((dialled, taken), (Err(Refused::Stranger), Err(Refused::Closed)), "no proof was sent");
+    }
+
+    /// Whoever listens at a dead peer's address and says its process id, but does not know the cookie.
+    #[tokio::test]
+    async fn a_dialer_wants_a_proof_as_well() {
+        let (mut near, mut far) = tokio::io::duplex(64);
+        let (cookie, peer) = (cookie(), Uuid::now_v7());
+        let pretending = async {
+            read_hello(&mut far).await?;
+            write(&mut far, &hello(peer).encode()).await?;
+            // Its own proof, sent back.
+            let given = read::<PROOF_BYTES, _>(&mut far).await?;
+            write(&mut far, &given).await
+        };
+        let (dialled, pretended) = tokio::join!(dial(&mut near, &cookie, Uuid::now_v7(), peer), pretending);
+        assert_eq!((dialled, pretended), (Err(Refused::Cookie), Ok(())));
+    }
+}
