@@ -152,8 +152,10 @@ async fn stop_at(name: &'static str) {
         let body = item.bytes().to_vec();
         bodies.insert(item.by(&fleet.world.sql).await.unwrap().to_string(), body);
     }
+    let started = Instant::now();
     first.start();
     frozen(&first).await;
+    let stood_after = started.elapsed();
     let old = membership(&fleet, "first").await;
     let before = rail.receipts().len();
     // A signature's time may run ahead of the database's by what its begin took; the take-over is seconds away.
@@ -191,7 +193,10 @@ async fn stop_at(name: &'static str) {
         assert!(receipt.header("X-FLOWCATALYST-TIMESTAMP") <= Some(stopped_at.as_str()), "{name}: {receipt:?}");
     }
     assert!(verify::order_violations(&rail.receipts()).len() <= late.len(), "{name}");
-    println!("{name}: {before} requests before, {delivered} by takeover, {} late", late.len());
+    println!(
+        "{name}: stood still after {stood_after:?}, {before} requests before, {delivered} by takeover, {} late",
+        late.len()
+    );
     first.kill9();
 }
 
