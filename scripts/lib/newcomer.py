@@ -13,7 +13,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
-from demo.installation import free_port  # noqa: E402
+from demo.port import free_port  # noqa: E402
 from demo.processes import Gone, Processes  # noqa: E402
 
 START_S = 90

@@ -3,8 +3,8 @@
 import base64
 import hashlib
 import os
+import re
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -13,18 +13,14 @@ import urllib.request
 
 from . import record
 from .judge import Death
+from .port import free_port
 from .processes import Gone
+from .rate import Limit
 from .watch import wait_until
 
 DATABASE_S = 90
 READY_S = 60
 NODES = 3
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def now_ms():
@@ -139,6 +135,12 @@ class Installation:
         """After how long a silent node counts as dead."""
         with open(self.config, encoding="utf-8") as file:
             return next(int(line.split("=")[1]) for line in file if line.startswith("lease_s"))
+
+    def limit(self):
+        """The hard cap on calls of the demo's rail."""
+        with open(self.config, encoding="utf-8") as file:
+            found = re.search(r"^limit = \{ starts = (\d+), window_ms = (\d+) \}$", file.read(), re.MULTILINE)
+        return Limit(*map(int, found.groups()))
 
     def kill_node(self):
         """kill -9 of the first one, then a look at what it left."""

@@ -6,8 +6,10 @@ Terms, as the report uses them:
 - duplicate: a receipt after one that the receiver had taken, or had not answered with a refusal. It is marked if the
   record explains it: an attempt since that earlier receipt reads ZOMBIE_REQUEUE, DEFERRED or answer lost.
 - signature failure: a receipt with anything wrong about who sent it, when, or a single byte of it.
-- rate violations: 0, since the demo sets no limit; the key is there for runs that do.
+- rate violations: first bytes with which a window began that holds more than the rail's limit, see rate.py.
 """
+
+from . import rate
 
 # Outcomes after which nobody knows whether the receiver acted.
 ANSWER_LOST = {"DISPATCH_TIMEOUT", "CONNECTION_RESET", "CONNECTION_CLOSED", "PROTOCOL_ERROR"}
@@ -141,15 +143,17 @@ def too_long(report, death, bounds):
             yield f"{key} is {report[key]}, more than {most}"
 
 
-def judge(feed, receipts, jobs, death, nodes, bounds):
+def judge(feed, receipts, jobs, death, nodes, bounds, limit):
     """(report, problems). `feed`: {instruction: group}; `jobs`: {instruction: Job}; `death`: a Death, None if nobody died;
-    `bounds`: Bounds."""
+    `bounds`: Bounds; `limit`: rate.Limit."""
     arrivals = by_instruction(receipts)
     taken = {i: min(r["at_ms"] for r in rs if r["accepted"]) for i, rs in arrivals.items() if any(r["accepted"] for r in rs)}
     delivered = [i for i in taken if i in jobs and jobs[i].status == "COMPLETED"]
     latencies = sorted(max(0, taken[i] - jobs[i].created_ms) for i in taken if i in jobs)
     marked, unmarked = duplicates(arrivals, jobs)
     takeover_ms, idle_takeover_ms = death.takeover(arrivals) if death else (None, None)
+    together = rate.surely_together(receipts, limit.window_ms)
+    errors_ms = rate.errors_ms(receipts)
     span_ms = max(taken.values()) - min(r["at_ms"] for r in receipts) if taken else 0
     report = {
         "messages": len(feed),
@@ -161,7 +165,10 @@ def judge(feed, receipts, jobs, death, nodes, bounds):
         "signature_failures": sum(bool(r["faults"]) for r in receipts),
         "duplicates_marked": marked,
         "duplicates_unmarked": unmarked,
-        "rate_violations": 0,
+        "rate_violations": sum(count > limit.starts for count in together),
+        "rate_limit": limit.starts,
+        "rate_most": max(together, default=0),
+        "rate_error_ms": {"p50": percentile(errors_ms, 50), "max": max(errors_ms, default=None)},
         "retries": sum(len(rs) - 1 for rs in arrivals.values()),
         "per_second": round(len(taken) * 1000 / span_ms, 1) if span_ms else None,
         "latency_ms": {"p50": percentile(latencies, 50), "p99": percentile(latencies, 99)},

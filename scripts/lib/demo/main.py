@@ -116,13 +116,14 @@ def play(options, tell, processes, folder):
         receipts = [json.loads(line) for line in log]
     jobs = record.jobs(installation.database_url)
     bounds = Bounds(installation.lease_s(), timeout_s)
-    report, problems = judge(feed, receipts, jobs, run.death, len(installation.nodes), bounds)
+    report, problems = judge(feed, receipts, jobs, run.death, len(installation.nodes), bounds, installation.limit())
     return report, broken + problems, run
 
 
 def print_report(report, problems, run, seconds, tell):
     latency = report["latency_ms"]
     idle_ms = report["idle_takeover_ms"]
+    error_ms = report["rate_error_ms"]
     waiting = "no group waited without a call in flight" if idle_ms is None else f"what waited went on within {idle_ms} ms"
     rows = [
         ("messages", f"{report['messages']} in {report['groups']} groups"),
@@ -132,6 +133,9 @@ def print_report(report, problems, run, seconds, tell):
         ("signature failures", report["signature_failures"]),
         ("duplicates", f"{report['duplicates_marked']} marked in the record, {report['duplicates_unmarked']} unmarked"),
         ("retries", report["retries"]),
+        ("calls in a second", f"{report['rate_most']} at most, {report['rate_limit']} allowed; measuring error "
+                              f"{error_ms['p50']:.0f} ms, at worst {error_ms['max']:.0f} ms, taken off"),
+        ("rate violations", report["rate_violations"]),
         ("per second", f"{report['per_second']}, the outage included"),
         ("created to received", f"p50 {latency['p50']} ms, p99 {latency['p99']} ms, backlog and outage included"),
         (f"{report['ended_by']} to one", f"{waiting}; groups with a call in flight went on within {report['takeover_ms']} ms"),

@@ -5,6 +5,7 @@ A receipt is logged when its exchange is over. If this process dies the log hold
 
 import argparse
 import asyncio
+import collections
 import json
 import os
 import signal
@@ -19,6 +20,8 @@ from .verify import Verifier
 
 HEAD_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 32 * 1024 * 1024
+BEAT_S = 0.002
+MARKS = 4
 REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 429: "Too Many Requests", 500: "Internal Server Error",
            502: "Bad Gateway", 503: "Service Unavailable", 504: "Gateway Timeout"}
 
@@ -67,10 +70,29 @@ def take_chunks(buffer):
             return body, buffer
 
 
+class Beat:
+    """How late this process may be with what it reads. The loop marks the time every few milliseconds, by a timer of its
+    own and not a thread's, since what waits behind other work of the loop is late as well. What is read now was not there
+    a few marks ago, however long the process had to wait for a CPU since: each turn reads what is there, and a new
+    connection is read two turns after it was accepted."""
+
+    def __init__(self):
+        self.marks = collections.deque([time.monotonic_ns()], maxlen=MARKS)
+
+    def go_on(self, loop):
+        self.marks.append(time.monotonic_ns())
+        loop.call_later(BEAT_S, self.go_on, loop)
+
+    def read_now(self):
+        """(now, since when it was not looked), both in nanoseconds of the monotonic clock."""
+        return time.monotonic_ns(), self.marks[0]
+
+
 class Gateway:
     """What all connections share."""
 
     def __init__(self, verifier, ledger, mischief, log):
+        self.beat = Beat()
         self.verifier = verifier
         self.ledger = ledger
         self.mischief = mischief
@@ -82,8 +104,11 @@ class Gateway:
         instruction = exchange["instruction"]
         self.ledger.count(answer, exchange["order"], exchange["faults"], instruction.id)
         head = exchange["head"]
+        first_ns, since_ns = exchange["first"]
         self.log.write(json.dumps({
             "at_ms": exchange["at_ms"],
+            "first_ns": first_ns,
+            "since_ns": since_ns,
             "took_ms": round((time.monotonic() - exchange["began"]) * 1000, 1),
             "instruction": instruction.id,
             "group": instruction.group,
@@ -97,13 +122,14 @@ class Gateway:
             "faults": exchange["faults"],
         }) + "\n")
 
-
-    def stranger(self, faults, body):
-        """A body that the feed does not hold: a fault, and a receipt that belongs to no instruction."""
+    def stranger(self, answer, faults, body, first):
+        """A receipt that belongs to no instruction: a body that the feed does not hold, which is a fault, or a request that
+        broke off."""
         start = body[:200].decode("latin-1")
-        self.ledger.count("unknown", [], faults, start)
-        self.log.write(json.dumps({"at_ms": time.time_ns() // 1_000_000, "instruction": None, "answer": "unknown",
-                                   "accepted": False, "order": [], "faults": faults, "body": start}) + "\n")
+        self.ledger.count(answer, [], faults, start)
+        self.log.write(json.dumps({"at_ms": time.time_ns() // 1_000_000, "first_ns": first[0], "since_ns": first[1],
+                                   "instruction": None, "answer": answer, "accepted": False, "order": [],
+                                   "faults": faults, "body": start}) + "\n")
 
 
 class Connection(asyncio.Protocol):
@@ -114,6 +140,8 @@ class Connection(asyncio.Protocol):
         self.buffer = b""
         self.transport = None
         self.exchange = None
+        # When the first byte was read of the request that is being read.
+        self.first = None
 
     def connection_made(self, transport):
         self.transport = transport
@@ -123,9 +151,13 @@ class Connection(asyncio.Protocol):
         if self.exchange is not None:
             self.gateway.record(self.exchange, "cut")
             self.exchange = None
+        elif self.first is not None:
+            self.gateway.stranger("incomplete", [], self.buffer, self.first)
 
     def data_received(self, data):
         self.buffer += data
+        if self.first is None and self.buffer:
+            self.first = self.gateway.beat.read_now()
         if self.exchange is None:
             try:
                 self.read()
@@ -145,19 +177,20 @@ class Connection(asyncio.Protocol):
         if taken is None:
             return
         body, self.buffer = taken
+        first, self.first = self.first, None
         if (method, path) == ("GET", "/__report"):
             self.send(200, self.gateway.ledger.report())
         elif method == "POST":
-            self.deliver(headers, body)
+            self.deliver(headers, body, first)
         else:
             self.send(404, "POST a payment, or GET /__report")
 
-    def deliver(self, headers, body):
+    def deliver(self, headers, body, first):
         gateway = self.gateway
         faults = gateway.verifier.faults(headers, body)
         instruction = gateway.ledger.find(body)
         if instruction is None:
-            gateway.stranger(faults + ["body is not that of any instruction"], body)
+            gateway.stranger("unknown", faults + ["body is not that of any instruction"], body, first)
             self.send(400, "no such instruction")
             return
         head = {name: values[0] for name, values in headers.items()}
@@ -168,7 +201,7 @@ class Connection(asyncio.Protocol):
         gateway.ledger.decide(instruction, answer.accepted, answer.status != 200)
         self.exchange = {
             "instruction": instruction, "head": head, "order": order, "faults": faults + numbers,
-            "accepted": answer.accepted, "receipt": instruction.receipts,
+            "accepted": answer.accepted, "receipt": instruction.receipts, "first": first,
             "at_ms": time.time_ns() // 1_000_000, "began": time.monotonic(),
         }
         if answer.delay_ms:
@@ -204,6 +237,7 @@ async def serve(gateway, port):
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    gateway.beat.go_on(loop)
     server = await loop.create_server(lambda: Connection(gateway), "127.0.0.1", port, backlog=1024)
     print(f"listening: http://127.0.0.1:{server.sockets[0].getsockname()[1]}/payments", flush=True)
     await stop.wait()

@@ -1,5 +1,6 @@
 """The receiver's checks: each must fail a request that breaks it."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -11,7 +12,7 @@ from datetime import datetime, timezone
 
 from receiver.ledger import Ledger
 from receiver.mischief import BAD_MAX, Mischief
-from receiver.server import BadRequest, parse_head, take_body
+from receiver.server import BadRequest, Beat, parse_head, take_body
 from receiver.verify import Verifier
 
 KEY = bytes(range(32))
@@ -119,6 +120,22 @@ class HttpTest(unittest.TestCase):
         self.assertEqual(take_body(b"2\r\nab\r\n0\r\n\r\n", {"transfer-encoding": ["chunked"]}), (b"ab", b""))
         with self.assertRaises(BadRequest):
             take_body(b"", {"content-length": ["1", "2"]})
+
+
+class BeatTest(unittest.TestCase):
+    def test_what_kept_the_loop_busy_is_part_of_the_error(self):
+        async def run():
+            beat = Beat()
+            beat.go_on(asyncio.get_running_loop())
+            busy = time.monotonic_ns()
+            time.sleep(0.05)
+            now, since = beat.read_now()
+            self.assertLessEqual(since, busy)
+            self.assertGreaterEqual(now - since, 50_000_000)
+            while beat.read_now()[1] <= now:
+                await asyncio.sleep(0.001)
+
+        asyncio.run(asyncio.wait_for(run(), 20))
 
 
 if __name__ == "__main__":
