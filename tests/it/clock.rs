@@ -16,7 +16,7 @@ pub(crate) fn faketime() -> Option<PathBuf> {
 }
 
 /// A node by the name of its clock's error.
-async fn shifted(fleet: &Fleet, library: &Path, name: &str, by: &str) -> NodeProcess {
+pub(crate) async fn shifted(fleet: &Fleet, library: &Path, name: &str, by: &str) -> NodeProcess {
     let node = fleet.node(name);
     node.set_env("LD_PRELOAD", &library.to_string_lossy());
     node.set_env("FAKETIME", by);

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use railyard_testkit::{Http, NodeProcess, eventually};
+use railyard_testkit::{FakeRail, Http, NodeProcess, eventually};
 use serde_json::{Value, json};
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, LATER};
 use crate::linked::{metric, said};
 use crate::world::SOON;
 
@@ -132,6 +132,42 @@ async fn s1_20_log_lines_are_the_sources() {
     }
     assert!(is(metric(&node, "rate_limiter_slot_assignment_failures_total").await, 1.0));
     assert!(metric(&node, "rate_limiter_window_contention_total").await >= 1.0);
+}
+
+/// Whoever takes work in gives it a slot and leaves it in the database with its time; whoever is there then calls, and
+/// writes it down. In between no process lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn s1_30_work_waits_in_the_database_alone_and_starts_in_its_slot() {
+    const EVENTS: usize = 12;
+    let fleet = Fleet::new().await;
+    let (a, b) = (fleet.ready("a").await, fleet.ready("b").await);
+    let rail = FakeRail::start().await;
+    let config = json!({ "configName": "default", "maxPerWindow": 3, "windowSizeSecs": 1 });
+    a.http().post(CONFIG, &config).await.unwrap().expect_status(201);
+    let soon: jiff::Timestamp = fleet.world.one("SELECT clock_timestamp() + interval '10 seconds'").await;
+    for n in 0..EVENTS {
+        let event = json!({ "eventId": format!("e{n}"), "requestedTime": soon.to_string() });
+        let slot = a.http().post(SLOTS, &event).await.unwrap().expect_status(201).json();
+        let job = json!({
+            "source": "payments", "type": "payment.due", "targetUrl": rail.url(), "payload": "{}",
+            "credentialsId": fleet.world.credentials.0.to_string(), "groupId": format!("g{n}"),
+            "externalId": format!("e{n}"), "idempotencyKey": format!("e{n}"), "scheduledFor": slot["scheduledTime"],
+        });
+        a.http().post("/api/dispatch/jobs", &job).await.unwrap().expect_status(201);
+    }
+    [&a, &b].into_iter().for_each(NodeProcess::kill9);
+    assert!(rail.exchanges().is_empty(), "nothing starts before its slot");
+    [&a, &b].into_iter().for_each(NodeProcess::start);
+    rail.await_answered(EVENTS, LATER).await;
+    fleet.all_completed(EVENTS).await;
+    // The audit row of each: begun when its slot said, by the database's clock, and never before.
+    let audited = "
+        SELECT count(*) FILTER (WHERE t.state = 'DISPATCHED' AND t.claimed_at >= date_trunc('milliseconds', s.scheduled_time)), count(*)
+        FROM payment_outbox_attempts t JOIN dispatch_job j USING (outbox_id)
+        JOIN rate_limit_event_slot s ON s.event_id = j.external_id WHERE t.state <> 'NOT_STARTED'";
+    let row = fleet.world.sql.query_one(audited, &[]).await.unwrap();
+    let (right, all): (i64, i64) = (row.get(0), row.get(1));
+    assert_eq!((right, all), (12, 12));
 }
 
 /// A caller that dies before it starts the work leaves a slot behind; the node gives it back within half a minute of its

@@ -141,10 +141,10 @@ async fn trap_a_redirect_to_an_inner_address_is_not_followed() {
 }
 
 /// A file that goes with the test.
-struct Roots(PathBuf);
+pub(crate) struct Roots(pub(crate) PathBuf);
 
 impl Roots {
-    fn of(rails: &[&FakeRail]) -> Self {
+    pub(crate) fn of(rails: &[&FakeRail]) -> Self {
         let path = std::env::temp_dir().join(format!("railyard-roots-{}.pem", uuid::Uuid::new_v4()));
         let pem: String = rails.iter().map(|rail| rail.ca_pem()).collect();
         std::fs::write(&path, pem).unwrap();

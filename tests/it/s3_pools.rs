@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use railyard_store::pools::PoolSpec;
 use railyard_testkit::{FakeRail, NodeProcess, Receipt, eventually, eventually_some};
 use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, LATER};
 use crate::producer::Item;
+use crate::world::{SOON, World};
 
 async fn set(node: &NodeProcess, concurrency: u32) {
     let pools = json!([{ "code": "DISPATCH-POOL", "concurrency": concurrency }]);
@@ -141,6 +143,32 @@ async fn s3_33_a_dead_nodes_slots_come_back() {
     fleet.all_completed(120).await;
     let most = most_at_once(&rail.exchanges(), began);
     assert!(most <= 4, "{most} at once in a pool of four");
+}
+
+/// A node that has not read which pools are set is not ready, and calls nothing that may be of one.
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_33_a_node_that_does_not_know_the_pools_calls_nothing() {
+    let world = World::new().await;
+    let rail = FakeRail::start().await.each_message().ok().delay(Duration::from_millis(50)).forever();
+    let pool = PoolSpec { code: "DISPATCH-POOL".to_owned(), concurrency: 2 };
+    railyard_store::pools::set(&world.store, &[pool], "test").await.unwrap();
+    for n in 0..20 {
+        Item::webhook(&world, &rail.url(), &format!("g{n}"), &format!("{n}")).by(&world.sql).await.unwrap();
+    }
+    world.sql.batch_execute("REVOKE SELECT ON dispatch_pool FROM railyard_runtime").await.unwrap();
+    let node = world.node().await;
+    eventually(SOON, "it has found work", || async {
+        node.node_id().is_some() && node.observe().await["actors"]["globalBuffer"]["busy"].as_u64() > Some(0)
+    })
+    .await;
+    let (ready, why) = node.readiness();
+    assert!(!ready && why == ["the node has not read which pools are set"], "{why:?}");
+    assert!(rail.exchanges().is_empty());
+    world.sql.batch_execute("GRANT SELECT ON dispatch_pool TO railyard_runtime").await.unwrap();
+    let receipts = rail.await_answered(20, SOON).await;
+    assert!(node.readiness().0);
+    let most = most_at_once(&receipts, receipts[0].first_byte_at);
+    assert!(most <= 2, "{most} at once in a pool of two");
 }
 
 /// S3's shape is read and written; what is wrong is named by its place, and nothing of it is set.

@@ -201,3 +201,42 @@ async fn s1_26_thousands_of_gaps_cost_the_same_each() {
     println!("{costs:?} pages a gap");
     assert!(costs[1] <= costs[0] + costs[0] / 4, "{costs:?} pages a gap");
 }
+
+/// The source's burst: 500,000 events for one instant take 5,000 windows, five and a half hours, and the last ones cost what
+/// the first ones did. (`railyard bench slots` measures the same with a million, in time.)
+#[tokio::test]
+async fn s1_31_half_a_million_events_for_one_instant_cost_the_same_to_the_end() {
+    const CALL: usize = 10_000;
+    let t = TestStore::new().await;
+    let config = t.rate("default", 100, 4).await;
+    let pages = async |id: &str| {
+        let explain = format!(
+            "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
+             SELECT * FROM rate_assign({}, '{{\"{id}\"}}', '{}', '{{1}}', NULL, NULL, NULL)",
+            config.config_id,
+            later()
+        );
+        let plan: Value = t.sql.query_one(&explain, &[]).await.unwrap().get(0);
+        plan[0]["Plan"]["Shared Hit Blocks"].as_u64().unwrap() + plan[0]["Plan"]["Shared Read Blocks"].as_u64().unwrap()
+    };
+    pages("planned").await;
+    let first = pages("first").await;
+    let mut last = later();
+    for call in 0..50 {
+        // Whoever came one at a time has its place in the first window.
+        let events = if call == 49 { CALL - 2 } else { CALL };
+        let made = t.slots("default", &ids(&format!("c{call}-"), events), later()).await.unwrap();
+        last = made.slots.iter().map(|slot| slot.window_start).max().unwrap().max(last);
+    }
+    assert_eq!(last, plus(later(), 4999 * 4000));
+    let windows: i64 = t.one("SELECT count(*) FROM rate_limit_window_counter WHERE slot_count = 100").await;
+    assert_eq!(windows, 5000);
+    let mut at_the_end = Vec::new();
+    for n in 0..21 {
+        at_the_end.push(pages(&format!("last{n}")).await);
+    }
+    at_the_end.sort_unstable();
+    println!("{first} pages at first, {at_the_end:?} at the end");
+    // Now and then a statement is planned anew, since autovacuum has looked at its tables: that reads the catalog.
+    assert!(at_the_end[10] <= first + 40, "{first} pages at first, {at_the_end:?} at the end");
+}
