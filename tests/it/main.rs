@@ -31,6 +31,7 @@ mod process;
 mod producer;
 mod record;
 mod rolling;
+mod s0_dispatch;
 mod s1_cold;
 mod s1_limit;
 mod s1_rate;

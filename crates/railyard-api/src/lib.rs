@@ -27,6 +27,7 @@ mod items;
 mod jobs;
 mod limits;
 mod openapi;
+mod payments;
 mod pools;
 mod problem;
 mod query;
@@ -66,6 +67,7 @@ pub fn router(state: ApiState) -> Router {
 fn routes_in_turn() -> OpenApiRouter<ApiState> {
     OpenApiRouter::with_openapi(openapi::frame())
         .merge(jobs::routes())
+        .merge(payments::routes())
         .merge(events::routes())
         .merge(credentials::routes())
         .merge(groups::routes())

@@ -29,6 +29,7 @@ pub(crate) use refusals::{Conflict, Unknown};
     ),
     tags(
         (name = "jobs", description = "Webhook jobs: create, read, follow."),
+        (name = "payments", description = "Scheduled payments: accepted at once, executed when their time comes."),
         (name = "events", description = "What happened, and who wants to hear of it."),
         (name = "credentials", description = "The secrets that calls are signed with. They go in and never come out."),
         (name = "groups", description = "What stands where, and what an operator decides about it."),

@@ -7,10 +7,13 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use railyard_core::OutboxId;
 use railyard_core::job::FieldError;
+use railyard_core::payment::Step;
 use railyard_store::StoreError;
 use railyard_store::credentials::CredentialsError;
 use serde::Serialize;
 use utoipa::ToSchema;
+
+use crate::openapi::words;
 
 /// What a client waits before it tries again after 503, in seconds.
 const RETRY_AFTER_S: u32 = 1;
@@ -26,6 +29,7 @@ pub struct Problem {
     errors: Vec<FieldError>,
     retry_after_s: Option<u32>,
     first: Option<OutboxId>,
+    step: Option<Step>,
 }
 
 /// An error (RFC 9457).
@@ -47,6 +51,10 @@ pub(crate) struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<uuid::Uuid>)]
     first_id: Option<OutboxId>,
+    /// Of a payment: at which step its acceptance ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = words::payment_step)]
+    step: Option<&'static str>,
 }
 
 /// One wrong field.
@@ -65,7 +73,16 @@ impl From<FieldError> for FieldDocument {
 impl Problem {
     fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self { status, kind, title, detail, errors: Vec::new(), retry_after_s: None, first: None }
+        Self { status, kind, title, detail, errors: Vec::new(), retry_after_s: None, first: None, step: None }
+    }
+
+    /// The step of a payment's acceptance that ended with it.
+    pub(crate) fn at(self, step: Step) -> Self {
+        Self { step: Some(step), ..self }
+    }
+
+    pub(crate) fn step(&self) -> Option<&'static str> {
+        self.step.map(Step::as_str)
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -251,6 +268,7 @@ impl IntoResponse for Problem {
             detail: &self.detail,
             errors,
             first_id: self.first,
+            step: self.step.map(Step::as_str),
         };
         let mut response = (self.status, Json(document)).into_response();
         let headers = response.headers_mut();

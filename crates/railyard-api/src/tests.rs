@@ -11,6 +11,7 @@ mod jobs;
 mod kit;
 mod observe;
 mod openapi;
+mod payments;
 mod rate;
 mod replay;
 mod search;

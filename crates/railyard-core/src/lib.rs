@@ -7,6 +7,7 @@ pub mod attempt;
 pub mod backoff;
 pub mod breaker;
 pub mod classify;
+pub mod dispatch;
 pub mod error_code;
 pub mod event;
 pub mod group;

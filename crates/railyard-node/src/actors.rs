@@ -3,6 +3,8 @@
 pub(crate) mod cache_keeper;
 pub(crate) mod cluster;
 pub(crate) mod cluster_agent;
+pub(crate) mod dispatch;
+pub(crate) mod dispatcher;
 pub(crate) mod global_buffer;
 pub(crate) mod governor;
 pub(crate) mod group_actor;

@@ -11,7 +11,7 @@ use railyard_store::{Store, StoreError};
 use crate::actors::cache_keeper::{self, CredentialsCache};
 use crate::actors::cluster_agent::Say;
 use crate::actors::{
-    cluster, global_buffer, governor, lease_keeper, listener, maintenance, peer_dialer, poller, pool_keeper,
+    cluster, dispatch, global_buffer, governor, lease_keeper, listener, maintenance, peer_dialer, poller, pool_keeper,
     rail_caller_pool, reaper, settler,
 };
 use crate::attempts::Attempts;
@@ -70,6 +70,7 @@ pub(crate) struct Directory {
     pub(crate) listener: Handle<listener::Msg>,
     pub(crate) reaper: Handle<reaper::Msg>,
     pub(crate) maintenance: Handle<maintenance::Msg>,
+    pub(crate) dispatch: Handle<dispatch::Msg>,
     pub(crate) cluster: Handle<cluster::Msg>,
     pub(crate) peer_dialer: Handle<peer_dialer::Msg>,
 }

@@ -1,5 +1,6 @@
 //! What a node counts. config/metrics.md lists all names.
 
+mod dispatch;
 mod ended;
 mod groups;
 mod lease;
@@ -12,12 +13,15 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterV
 use crate::actors::{pipeline, root};
 use crate::lease::Lease;
 
+pub(crate) use dispatch::DispatchMetrics;
 pub(crate) use ended::{End, EndedJobs};
 pub(crate) use groups::{Gauged, GroupMetrics};
 pub(crate) use links::LinkMetrics;
 
 /// Who sends statements.
-const SPEAKERS: [&str; 11] = [
+const SPEAKERS: [&str; 13] = [
+    "dispatch",
+    "dispatcher",
     "cache_keeper",
     "lease_keeper",
     "listener",
@@ -59,6 +63,7 @@ pub(crate) struct Metrics {
     pub(crate) permits_granted: IntCounterVec,
     pub(crate) permits_burned: IntCounterVec,
     pub(crate) links: LinkMetrics,
+    pub(crate) dispatch: DispatchMetrics,
 }
 
 impl Metrics {
@@ -109,6 +114,7 @@ impl Metrics {
             permits_granted: counters("railyard_permits_granted_total", "slots that a limit gave this node", "limit")?,
             permits_burned: counters("railyard_permits_burned_total", "of them, those that no call used", "limit")?,
             links: LinkMetrics::register(registry)?,
+            dispatch: DispatchMetrics::register(registry)?,
         };
         metrics.enter(registry)?;
         Ok(metrics)
@@ -156,7 +162,9 @@ impl Metrics {
         for actor in SPEAKERS {
             self.database_errors.with_label_values(&[actor]);
         }
-        for actor in root::NAMES.iter().chain(&pipeline::NAMES).chain(&["group_actor", "rail_caller", "limiter"]) {
+        for actor in
+            root::NAMES.iter().chain(&pipeline::NAMES).chain(&["group_actor", "rail_caller", "limiter", "dispatcher"])
+        {
             self.actor_restarts.with_label_values(&[actor]);
         }
         Ok(())

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::actors::cluster_agent::Question;
 use crate::actors::{
-    cache_keeper, global_buffer, governor, listener, maintenance, poller, pool_keeper, rail_caller_pool, reaper,
-    settler,
+    cache_keeper, dispatch, global_buffer, governor, listener, maintenance, poller, pool_keeper, rail_caller_pool,
+    reaper, settler,
 };
 use crate::context::Shared;
 
@@ -62,6 +62,7 @@ impl Shared {
                 "poller": actors.poller.ask(poller::Msg::Observe, OBSERVE_TIMEOUT).await,
                 "listener": actors.listener.ask(listener::Msg::Observe, OBSERVE_TIMEOUT).await,
                 "reaper": actors.reaper.ask(reaper::Msg::Observe, OBSERVE_TIMEOUT).await,
+                "dispatchers": actors.dispatch.ask(dispatch::Msg::Observe, OBSERVE_TIMEOUT).await,
                 "maintenance": actors.maintenance.ask(maintenance::Msg::Observe, OBSERVE_TIMEOUT).await,
             },
             "endpoints": self.endpoints.seen().into_iter().take(50).collect::<Vec<_>>(),

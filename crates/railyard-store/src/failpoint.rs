@@ -14,6 +14,9 @@ pub const NAMES: [&str; 9] = [
     "tidy_before_commit",
 ];
 
+/// And of a scheduled item's, before it is a message.
+pub const DISPATCH_NAMES: [&str; 1] = ["dispatch_claimed"];
+
 /// Dies or stops here if this place was named.
 pub fn reached(name: &str) {
     #[cfg(debug_assertions)]
@@ -35,7 +38,7 @@ mod debug {
     static CHOSEN: OnceLock<Option<(String, Signal)>> = OnceLock::new();
 
     pub(super) fn reached(name: &str) {
-        debug_assert!(super::NAMES.contains(&name), "{name} is not in NAMES");
+        debug_assert!(super::NAMES.contains(&name) || super::DISPATCH_NAMES.contains(&name), "{name} is not in NAMES");
         if let Some((chosen, signal)) = CHOSEN.get_or_init(chosen)
             && chosen == name
         {

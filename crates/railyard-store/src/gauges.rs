@@ -5,6 +5,7 @@
 
 use railyard_core::ParticipantId;
 use railyard_core::hold::HoldKind;
+use railyard_core::payment::QueueStatus;
 use tokio_postgres::Row;
 
 use crate::connect::{Conn, Store};
@@ -55,6 +56,15 @@ const DLQ: &str = "
 
 const SCHEDULED: &str = "SELECT count(*) AS scheduled FROM (SELECT 1 FROM scheduled_job LIMIT 1000000) s";
 
+/// What is completed is not counted: it is no work, and grows for ever.
+const QUEUED: &str = "
+    SELECT s.status, sum(x.n)::bigint AS items
+    FROM exec_rate_config t
+    CROSS JOIN unnest(ARRAY['READY', 'CLAIMED', 'DISPATCHED', 'FAILED', 'DEAD_LETTER']) AS s(status)
+    CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
+      SELECT 1 FROM payment_exec_queue q WHERE q.item_type = t.item_type AND q.queue_status = s.status LIMIT 1000000) l) x
+    GROUP BY s.status";
+
 const HELD: &str = "SELECT kind, count(*) AS held FROM group_hold GROUP BY kind";
 
 /// One group by name.
@@ -98,6 +108,8 @@ pub struct Gauges {
     pub dlq_depth: u64,
     /// Jobs that wait for their date; at most a million are counted.
     pub scheduled: u64,
+    /// Scheduled items by where they are in the queue; what is completed is not counted, the rest up to a million each.
+    pub queued: Vec<(QueueStatus, u64)>,
     /// Holds by kind.
     pub held: Vec<(HoldKind, u64)>,
     /// The busiest and the oldest groups.
@@ -129,6 +141,10 @@ async fn read_in(conn: &Conn, named_max: u32) -> Result<Gauges, StoreError> {
     gauges.other.in_flight = gauges.in_flight.saturating_sub(named_out);
     gauges.dlq_depth = total(&conn.query_one(DLQ, &[]).await?, "dlq")?;
     gauges.scheduled = total(&conn.query_one(SCHEDULED, &[]).await?, "scheduled")?;
+    let statement = conn.prepare_cached(QUEUED).await?;
+    for row in conn.query(&statement, &[]).await? {
+        gauges.queued.push((word(&row, "status", QueueStatus::parse)?, total(&row, "items")?));
+    }
     for row in conn.query(HELD, &[]).await? {
         gauges.held.push((word(&row, "kind", HoldKind::parse)?, total(&row, "held")?));
     }

@@ -230,6 +230,22 @@ def slot(case):
         body["requestedTime"] = ahead(CHANCE.randint(-1000, 300 * 86400))
 
 
+IBANS = ["DE89370400440532013000", "GB82 WEST 1234 5698 7654 32", "NL91ABNA0417164300", "CH9300762011623852957"]
+
+
+def payment(body):
+    """Account numbers have check digits, currencies and banks are of closed lists; a reused id is a conflict."""
+    body["debtorIban"], body["creditorIban"] = CHANCE.sample(IBANS, 2)
+    body["currency"], body["amount"] = CHANCE.choice([("EUR", "99.90"), ("JPY", "120"), ("BHD", "0.005")])
+    for name in ("debtorBic", "creditorBic"):
+        if body.get(name) is not None:
+            body[name] = CHANCE.choice(["COBADEFFXXX", "DEUTDEFF"])
+    if body.get("requestedTime") is not None:
+        body["requestedTime"] = ahead(CHANCE.randint(-1000, 300 * 86400))
+    if CHANCE.random() < 0.8:
+        body["paymentId"] = WORLD.name("p")
+
+
 def rate_query(case):
     if CHANCE.random() < 0.8:
         case.query["name"] = WORLD.rate_config
@@ -257,6 +273,9 @@ ADAPT = {
     "listDeadLetters": lambda case: case.query.pop("cursor", None),
     "publishEvent": lambda case: event(case.body),
     "publishEvents": lambda case: items(case.body, event),
+    "createPayment": lambda case: payment(case.body),
+    "createPayments": lambda case: items(case.body, payment),
+    "getPayment": path_id(WORLD.make_payment),
     "createSubscription": lambda case: subscription(case.body),
     "getSubscription": path_id(WORLD.make_subscription),
     "deleteSubscription": path_id(WORLD.make_subscription),

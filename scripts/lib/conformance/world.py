@@ -106,6 +106,11 @@ class World:
                 "credentialsId": self.credentials}
         return self.must("POST", "/api/admin/subscriptions", body)["id"]
 
+    def make_payment(self):
+        body = {"paymentId": self.name("payment"), "debtorName": "Anna", "debtorIban": "DE89370400440532013000",
+                "creditorName": "Bert", "creditorIban": "NL91ABNA0417164300", "amount": "1.00", "currency": "EUR"}
+        return self.must("POST", "/api/payments", body)["paymentId"]
+
     def make_held_group(self):
         """A group that stands at a job that ended in ERROR."""
         group = self.name("held")

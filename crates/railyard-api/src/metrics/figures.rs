@@ -2,6 +2,7 @@
 
 use prometheus::{Gauge, GaugeVec, IntGauge, IntGaugeVec, Opts, Registry};
 use railyard_core::hold::HoldKind;
+use railyard_core::payment::QueueStatus;
 use railyard_store::cluster::ClusterRow;
 use railyard_store::gauges::Gauges;
 
@@ -18,6 +19,7 @@ pub(super) struct Figures {
     in_flight: IntGauge,
     scheduled: IntGauge,
     database_up: IntGauge,
+    queue_depth: IntGaugeVec,
     held_groups: IntGaugeVec,
     group_depth: IntGaugeVec,
     group_head_age: GaugeVec,
@@ -51,6 +53,7 @@ impl Figures {
             in_flight: whole("railyard_in_flight", "messages in flight, on all nodes")?,
             scheduled: whole("railyard_scheduled_depth", "jobs that wait for their date")?,
             database_up: whole("railyard_database_up", "1 if the last reading of the database succeeded")?,
+            queue_depth: whole_by("dispatch_queue_depth", "scheduled items that are not completed", &["status"])?,
             held_groups: whole_by("railyard_held_groups", "groups that are held, by reason", &["kind"])?,
             group_depth: whole_by("railyard_group_depth", "messages that wait in a group", &["group"])?,
             group_head_age,
@@ -73,6 +76,10 @@ impl Figures {
         self.stuck.set(count(read.stuck));
         self.in_flight.set(count(read.in_flight));
         self.scheduled.set(count(read.scheduled));
+        for status in QueueStatus::ALL.into_iter().filter(|status| *status != QueueStatus::Completed) {
+            let queued = read.queued.iter().find(|(queued, _)| *queued == status).map_or(0, |(_, count)| *count);
+            self.queue_depth.with_label_values(&[status.as_str()]).set(count(queued));
+        }
         for kind in HoldKind::ALL {
             let held = read.held.iter().find(|(held, _)| *held == kind).map_or(0, |(_, count)| *count);
             self.held_groups.with_label_values(&[kind.as_str()]).set(count(held));

@@ -4,6 +4,7 @@ use railyard_core::Mode;
 use railyard_core::attempt::{AttemptState, AttemptStatus};
 use railyard_core::backoff::RetryStrategy;
 use railyard_core::hold::HoldKind;
+use railyard_core::payment::{PaymentStatus, QueueStatus, Step};
 use railyard_core::rail::{OnUnknown, RailKind};
 use railyard_core::settlement::EndStatus;
 use railyard_store::credentials::Scheme;
@@ -16,6 +17,21 @@ use super::shape::{list, word};
 /// Where a job stands.
 pub(crate) fn job_status() -> Object {
     word(&JobStatus::ALL, JobStatus::as_str)
+}
+
+/// Where a payment stands.
+pub(crate) fn payment_status() -> Object {
+    word(&PaymentStatus::ALL, PaymentStatus::as_str)
+}
+
+/// Where it stands in the queue.
+pub(crate) fn queue_status() -> Object {
+    word(&QueueStatus::ALL, QueueStatus::as_str)
+}
+
+/// What is done with a payment before it waits for its time.
+pub(crate) fn payment_step() -> Object {
+    word(&Step::ALL, Step::as_str)
 }
 
 /// How a job ended that nobody took.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
-use railyard_store::{StoreError, credentials, rate};
+use railyard_store::{StoreError, credentials, payments, rate};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -101,6 +101,10 @@ impl State {
             tracing::info!(?dropped, "days past their retention dropped");
         }
         rate::tidy(&self.context.store).await?;
+        let swept = payments::sweep_contexts(&self.context.store).await?;
+        if swept > 0 {
+            tracing::info!(swept, "contexts that nothing in the queue asks for are gone");
+        }
         self.seen.partitions_dropped += u64::try_from(dropped.len()).unwrap_or(0);
         self.days_at = Some(Instant::now());
         Ok(())

@@ -6,6 +6,7 @@ use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use super::cache_keeper::CacheKeeper;
 use super::cluster::ClusterSupervisor;
+use super::dispatch::Dispatch;
 use super::governor::Governor;
 use super::lease_keeper::LeaseKeeper;
 use super::maintenance::Maintenance;
@@ -33,7 +34,7 @@ pub(crate) struct State {
     restarts: Vec<Restarts>,
 }
 
-pub(crate) const NAMES: [&str; 9] = [
+pub(crate) const NAMES: [&str; 10] = [
     "cache_keeper",
     "settler",
     "governor",
@@ -42,6 +43,7 @@ pub(crate) const NAMES: [&str; 9] = [
     "pipeline",
     "reaper",
     "maintenance",
+    "dispatch",
     "cluster",
 ];
 
@@ -119,6 +121,7 @@ impl State {
             5 => Actor::spawn_linked(None, Pipeline, context, parent).await?.0.get_cell(),
             6 => Actor::spawn_linked(None, Reaper, context, parent).await?.0.get_cell(),
             7 => Actor::spawn_linked(None, Maintenance, context, parent).await?.0.get_cell(),
+            8 => Actor::spawn_linked(None, Dispatch, context, parent).await?.0.get_cell(),
             _ => match context.links.clone() {
                 Some(links) => {
                     Actor::spawn_linked(None, ClusterSupervisor, (context, links), parent).await?.0.get_cell()

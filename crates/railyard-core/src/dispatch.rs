@@ -1,0 +1,132 @@
+//! What the execution of a scheduled item consists of.
+//!
+//! An executor makes its steps of what phase A left (S0's context) and knows nothing of dispatching: each step is a job of
+//! the outbox, the end of one enqueues the next, and a step without a rail has nothing to send. To add a type of items:
+//! a row of `exec_rate_config`, and an executor here, unless posting the context to a rail is all there is to do.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::payment::PaymentStatus;
+
+/// A step of an execution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecStep {
+    /// Its name, in capital letters.
+    pub name: &'static str,
+    /// Where its job goes; none: there is nothing to send.
+    pub rail: Option<String>,
+    /// The `type` of its job.
+    pub job_type: &'static str,
+    /// What its rail gets.
+    pub payload: Vec<u8>,
+    /// What a payment becomes by it.
+    pub status_after: Option<PaymentStatus>,
+}
+
+/// What makes steps of a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executor {
+    /// Payments: executed (ACCEPTED), post-processed, and everybody told (PROCESSING).
+    Payment,
+    /// The context, posted to a rail.
+    PostContext,
+}
+
+impl Executor {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Payment, Self::PostContext];
+
+    /// As `exec_rate_config.exec_workflow_type` says it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Payment => "PaymentExecWorkflow",
+            Self::PostContext => "PostContext",
+        }
+    }
+
+    /// The executor of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|executor| executor.as_str() == name)
+    }
+
+    /// The steps of an item, in their order. `first_rail` is where the first one goes, `rails` those of later ones by name.
+    ///
+    /// # Errors
+    /// Why this context cannot be executed; nothing else is looked at.
+    pub fn steps(
+        self,
+        context: &Value,
+        first_rail: &str,
+        rails: &BTreeMap<String, String>,
+    ) -> Result<Vec<ExecStep>, String> {
+        match self {
+            Self::Payment => payment_steps(context, first_rail, rails),
+            Self::PostContext => Ok(vec![ExecStep {
+                name: "POST",
+                rail: Some(first_rail.to_owned()),
+                job_type: "item.execute",
+                payload: context.to_string().into_bytes(),
+                status_after: None,
+            }]),
+        }
+    }
+}
+
+fn payment_steps(context: &Value, first_rail: &str, rails: &BTreeMap<String, String>) -> Result<Vec<ExecStep>, String> {
+    let instruction = &context["instruction"];
+    if !instruction.is_object() {
+        return Err("the context has no instruction".to_owned());
+    }
+    let payload = instruction.to_string().into_bytes();
+    let later = |name: &'static str, job_type, status_after| ExecStep {
+        name,
+        rail: rails.get(name).cloned(),
+        job_type,
+        payload: payload.clone(),
+        status_after,
+    };
+    let execute = ExecStep {
+        rail: Some(first_rail.to_owned()),
+        ..later("EXECUTE", "payment.execute", Some(PaymentStatus::Accepted))
+    };
+    Ok(vec![
+        execute,
+        later("POST_PROCESS", "payment.post-process", None),
+        later("NOTIFY", "payment.notify", Some(PaymentStatus::Processing)),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_payment_is_executed_post_processed_and_told() {
+        let context = json!({ "instruction": { "amount": "1.00", "currency": "EUR", "destination": "x" } });
+        let rails = BTreeMap::from([("NOTIFY".to_owned(), "mail".to_owned())]);
+        let steps = Executor::Payment.steps(&context, "bank", &rails).unwrap();
+        let seen: Vec<_> = steps.iter().map(|step| (step.name, step.rail.as_deref(), step.status_after)).collect();
+        let (accepted, processing) = (Some(PaymentStatus::Accepted), Some(PaymentStatus::Processing));
+        assert_eq!(
+            seen,
+            [("EXECUTE", Some("bank"), accepted), ("POST_PROCESS", None, None), ("NOTIFY", Some("mail"), processing)]
+        );
+        assert!(crate::payment::check(&steps[0].payload).is_ok());
+        assert!(Executor::Payment.steps(&json!({}), "bank", &rails).is_err());
+    }
+
+    #[test]
+    fn a_type_that_needs_no_code_posts_its_context() {
+        let context = json!({ "invoice": 7 });
+        let steps = Executor::PostContext.steps(&context, "books", &BTreeMap::new()).unwrap();
+        assert_eq!((steps.len(), steps[0].rail.as_deref()), (1, Some("books")));
+        assert_eq!(steps[0].payload, b"{\"invoice\":7}");
+        assert!(Executor::ALL.into_iter().all(|executor| Executor::named(executor.as_str()) == Some(executor)));
+        assert_eq!(Executor::named("InvoiceExecWorkflow"), None);
+    }
+}

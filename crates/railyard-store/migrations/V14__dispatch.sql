@@ -1,0 +1,459 @@
+-- Phase B of what is scheduled (S0): claimed in batches when its time is near, handed over to the outbox in one transaction,
+-- and followed to its end by the outcome of each of its jobs, in the transaction that writes that outcome.
+
+ALTER TABLE exec_rate_config ADD COLUMN step_rails jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(step_rails) = 'object');
+COMMENT ON COLUMN exec_rate_config.step_rails IS 'rails of later steps by their names; a step without one has nothing to send';
+
+ALTER TABLE payment_exec_queue
+  ADD COLUMN run_no         integer NOT NULL DEFAULT 0 CHECK (run_no >= 0),
+  ADD COLUMN step_no        smallint NOT NULL DEFAULT 1 CHECK (step_no >= 1),
+  ADD COLUMN exec_outbox_id uuid,
+  ADD COLUMN exec_start_at  timestamptz;
+COMMENT ON COLUMN payment_exec_queue.run_no IS 'how often a person has requeued it';
+COMMENT ON COLUMN payment_exec_queue.step_no IS 'the step that its execution is at, or goes on with';
+COMMENT ON COLUMN payment_exec_queue.exec_outbox_id IS 'the job of that step';
+COMMENT ON COLUMN payment_exec_queue.exec_start_at IS 'not before, its jitter included';
+CREATE INDEX ix_peq_job ON payment_exec_queue (exec_outbox_id) WHERE queue_status = 'DISPATCHED';
+-- What stands before an item in its group, however much of the group has ended.
+CREATE INDEX ix_peq_open ON payment_exec_queue (item_type, group_id, scheduled_exec_time, requested_time, acceptance_no)
+  WHERE queue_status IN ('READY', 'CLAIMED', 'DISPATCHED');
+
+-- What an execution consists of, written when it is handed over, gone when it is completed. Each step is a job; one
+-- without a rail has nothing to send.
+CREATE TABLE exec_step (
+  item_type    text NOT NULL,
+  payment_id   text COLLATE "C" NOT NULL,
+  step_no      smallint NOT NULL CHECK (step_no >= 1),
+  name         text NOT NULL CHECK (name ~ '^[A-Z][A-Z0-9_]{0,31}$'),
+  rail_type    text,
+  job_type     text NOT NULL,
+  payload      bytea NOT NULL,
+  status_after text,
+  first_job    uuid,
+  PRIMARY KEY (item_type, payment_id, step_no)
+);
+COMMENT ON COLUMN exec_step.status_after IS 'what a payment becomes by it';
+COMMENT ON COLUMN exec_step.first_job IS 'of its first run: what the rail knows the step by, in every run';
+
+-- Whose turn it is: one dispatcher at a time for each type, in the whole cluster, and none before the interval is over.
+CREATE TABLE exec_turn (
+  item_type     text PRIMARY KEY,
+  holder        uuid,
+  taken_at      timestamptz,
+  next_cycle_at timestamptz NOT NULL
+);
+
+CREATE FUNCTION exec_run_id(p_item_type text, p_id text, p_run_no integer) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT 'exec-' || lower(p_item_type) || '-' || p_id || CASE WHEN p_run_no > 0 THEN '-r' || p_run_no ELSE '' END
+$$;
+
+-- What a run's step is known by in the outbox: the run's own id for the first step.
+CREATE FUNCTION exec_job_key(p_item_type text, p_id text, p_run_no integer, p_step_no integer, p_step_name text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT exec_run_id(p_item_type, p_id, p_run_no) || CASE WHEN p_step_no = 1 THEN '' ELSE '/' || p_step_name END
+$$;
+
+-- A step's job. The first step takes its place among those of its group; each later one has an order of its own there, so
+-- that a notification that fails keeps no execution waiting.
+CREATE FUNCTION exec_job(p_item_type text, p_id text, p_run_no integer, p_group text, p_step exec_step,
+  p_start_at timestamptz) RETURNS outbox_item
+LANGUAGE sql STABLE AS $$
+  SELECT ROW('dispatch', p_step.job_type, NULL, CASE WHEN p_step.step_no = 1 THEN p_group ELSE left(p_group, 200) || '/' || p_step.name END,
+    NULL, p_step.rail_type, NULL, NULL, p_step.payload, NULL, NULL, NULL, NULL, NULL, NULL,
+    jsonb_build_object('itemType', p_item_type, 'itemId', p_id, 'step', p_step.name), p_start_at, NULL, p_id,
+    exec_job_key(p_item_type, p_id, p_run_no, p_step.step_no, p_step.name), NULL)::outbox_item
+$$;
+
+-- Takes the turn of a type, if it is due and no other living node has it. A holder that was only stopped is kept from harm
+-- by the conditions of whatever it does next.
+CREATE FUNCTION exec_take_turn(p_item_type text, p_node uuid) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO exec_turn (item_type, next_cycle_at) VALUES (p_item_type, clock_timestamp()) ON CONFLICT DO NOTHING;
+  UPDATE exec_turn t SET holder = p_node, taken_at = clock_timestamp()
+  WHERE t.item_type = p_item_type AND t.next_cycle_at <= clock_timestamp()
+    AND (t.holder IS NULL OR t.holder = p_node
+         OR NOT EXISTS (SELECT 1 FROM node n WHERE n.node_id = t.holder AND n.lease_until > clock_timestamp()));
+  RETURN FOUND;
+END $$;
+
+-- Claims what is due soon, of an enabled type, oldest first; rows that another dispatcher is taking are passed over. The
+-- contexts come along. Where there is an index in the right order, nothing else is cheaper, whatever the planner thinks.
+CREATE FUNCTION dispatch_claim(p_item_type text, p_batch text) RETURNS TABLE (payment_id text, context_json jsonb)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+  v_config exec_rate_config;
+BEGIN
+  SELECT * INTO STRICT v_config FROM exec_rate_config c WHERE c.item_type = p_item_type;
+  IF v_config.enabled = 0 THEN RETURN; END IF;
+  RETURN QUERY
+  WITH due AS MATERIALIZED (
+    SELECT q.ctid AS place FROM payment_exec_queue q
+    WHERE q.item_type = p_item_type AND q.queue_status = 'READY'
+      AND q.scheduled_exec_time <= statement_timestamp() + v_config.pre_start_buffer_mins * interval '1 minute'
+      AND q.retry_count < v_config.max_dispatch_retries
+    ORDER BY q.scheduled_exec_time LIMIT v_config.batch_size FOR UPDATE SKIP LOCKED
+  ), claimed AS (
+    UPDATE payment_exec_queue q SET queue_status = 'CLAIMED', claimed_at = clock_timestamp(), dispatch_batch_id = p_batch,
+      updated_at = clock_timestamp()
+    WHERE q.ctid = ANY (ARRAY(SELECT place FROM due)) AND q.queue_status = 'READY'
+    RETURNING q.payment_id, q.scheduled_exec_time, q.requested_time, q.acceptance_no
+  )
+  SELECT c.payment_id, x.context_json
+  FROM claimed c
+  LEFT JOIN LATERAL (SELECT o.context_json FROM payment_exec_context o
+                     WHERE o.item_type = p_item_type AND o.payment_id = c.payment_id OFFSET 0) x ON true
+  ORDER BY c.scheduled_exec_time, c.requested_time, c.acceptance_no;
+END $$;
+
+-- Items that were claimed long ago and not handed over: their dispatcher died. What was handed over all the same is marked
+-- so, everything else is READY again, or DEAD_LETTER if that was once too often.
+CREATE FUNCTION dispatch_recover(p_item_type text, OUT recovered integer, OUT marked integer, OUT dead integer)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_config exec_rate_config;
+  v_job uuid;
+  v record;
+BEGIN
+  recovered := 0; marked := 0; dead := 0;
+  SELECT * INTO STRICT v_config FROM exec_rate_config c WHERE c.item_type = p_item_type;
+  FOR v IN
+    SELECT q.payment_id, q.run_no, q.step_no, q.retry_count, q.dispatch_batch_id FROM payment_exec_queue q
+    WHERE q.item_type = p_item_type AND q.queue_status = 'CLAIMED'
+      AND q.claimed_at < clock_timestamp() - v_config.stale_claim_threshold_mins * interval '1 minute'
+    ORDER BY q.claimed_at LIMIT v_config.max_stale_recovery_per_cycle FOR UPDATE SKIP LOCKED
+  LOOP
+    SELECT k.outbox_id INTO v_job FROM idempotency_key k
+    WHERE k.kind = 'instruction' AND k.scope = v.payment_id
+      AND k.key = exec_job_key(p_item_type, v.payment_id, v.run_no, v.step_no,
+        (SELECT s.name FROM exec_step s
+         WHERE s.item_type = p_item_type AND s.payment_id = v.payment_id AND s.step_no = v.step_no));
+    IF FOUND THEN
+      UPDATE payment_exec_queue q SET queue_status = 'DISPATCHED', exec_workflow_id = exec_run_id(p_item_type, v.payment_id, v.run_no),
+        exec_outbox_id = v_job, dispatched_at = clock_timestamp(), updated_at = clock_timestamp()
+      WHERE q.item_type = p_item_type AND q.payment_id = v.payment_id;
+      marked := marked + 1;
+      PERFORM exec_advance(ARRAY[v_job]);
+    ELSE
+      UPDATE payment_exec_queue q
+      SET queue_status = CASE WHEN q.retry_count + 1 >= v_config.max_dispatch_retries THEN 'DEAD_LETTER' ELSE 'READY' END,
+        retry_count = q.retry_count + 1, last_error = 'claimed by ' || q.dispatch_batch_id || ' and not handed over',
+        claimed_at = NULL, dispatch_batch_id = NULL, exec_workflow_id = NULL, updated_at = clock_timestamp()
+      WHERE q.item_type = p_item_type AND q.payment_id = v.payment_id;
+      IF v.retry_count + 1 >= v_config.max_dispatch_retries THEN dead := dead + 1; ELSE recovered := recovered + 1; END IF;
+    END IF;
+    INSERT INTO dispatch_audit_log (batch_id, item_type, payment_id, action, status_before, status_after, detail)
+    SELECT 'STALE-RECOVERY', p_item_type, v.payment_id, 'STALE_RECOVERY', 'CLAIMED', q.queue_status,
+      'claimed by ' || v.dispatch_batch_id
+    FROM payment_exec_queue q WHERE q.item_type = p_item_type AND q.payment_id = v.payment_id;
+  END LOOP;
+END $$;
+
+-- Hands a claimed batch over: its items' first jobs, their steps and DISPATCHED, all in this statement. p_errors: why an
+-- item cannot be started, NULL if it can; its steps follow in the p_step arrays, by its place in p_ids.
+-- Items that are not claimed by this batch any more are left alone. An item behind another one of its group that is not
+-- handed over goes back without a count: nothing overtakes. Two that start in one order stay in it, across batches as well.
+CREATE FUNCTION dispatch_hand_over(p_item_type text, p_batch text, p_ids text[], p_errors text[],
+  p_step_item integer[], p_step_no smallint[], p_step_name text[], p_step_rail text[], p_step_type text[],
+  p_step_payload bytea[], p_step_status text[],
+  OUT dispatched integer, OUT failed integer, OUT dead integer, OUT put_back integer, OUT lost integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  v_config exec_rate_config;
+  v_at timestamptz := clock_timestamp();
+  v record;
+  v_last record;
+  v_group text;
+  v_stopped boolean; -- nothing more of this group is handed over
+  v_bar record; -- the first of this group that is open and not of this batch
+  v_jitter interval;
+  v_floor timestamptz; -- nothing of this group starts before it
+  v_errors jsonb := '{}'; -- by id, found out on the way
+  v_faults jsonb;
+  v_step exec_step;
+  -- Of those that are handed over.
+  v_items outbox_item[];
+  v_ids text[];
+  v_starts timestamptz[];
+  v_jobs uuid[];
+  v_known uuid[];
+BEGIN
+  SELECT * INTO STRICT v_config FROM exec_rate_config c WHERE c.item_type = p_item_type;
+  FOR v IN SELECT q.payment_id FROM payment_exec_queue q
+           WHERE q.dispatch_batch_id = p_batch AND q.item_type = p_item_type AND q.queue_status = 'CLAIMED'
+           -- In one order with whoever else locks several.
+           ORDER BY q.payment_id FOR UPDATE LOOP
+    v_ids := v_ids || v.payment_id;
+  END LOOP;
+  -- What was started once stays as it is: a later run goes on with it.
+  INSERT INTO exec_step AS e (item_type, payment_id, step_no, name, rail_type, job_type, payload, status_after)
+  SELECT p_item_type, p_ids[s.item], s.no, s.name, s.rail, s.type, s.payload, s.status
+  FROM unnest(p_step_item, p_step_no, p_step_name, p_step_rail, p_step_type, p_step_payload, p_step_status)
+    AS s(item, no, name, rail, type, payload, status)
+  WHERE p_ids[s.item] = ANY (v_ids) ORDER BY 2, 3
+  ON CONFLICT (item_type, payment_id, step_no) DO UPDATE
+  SET name = excluded.name, rail_type = excluded.rail_type, job_type = excluded.job_type, payload = excluded.payload,
+    status_after = excluded.status_after
+  WHERE e.first_job IS NULL;
+
+  LOOP
+    v_items := '{}'; v_ids := '{}'; v_starts := '{}'; v_jobs := '{}'; v_group := NULL;
+    FOR v IN
+      SELECT q.payment_id, q.group_id, q.scheduled_exec_time, q.requested_time, q.acceptance_no, q.run_no, q.step_no,
+             coalesce(v_errors ->> q.payment_id, i.error, CASE WHEN i.n IS NULL THEN 'was claimed and not prepared' END) AS error
+      FROM payment_exec_queue q
+      LEFT JOIN unnest(p_ids, p_errors) WITH ORDINALITY AS i(id, error, n) ON i.id = q.payment_id
+      WHERE q.dispatch_batch_id = p_batch AND q.item_type = p_item_type AND q.queue_status = 'CLAIMED'
+      ORDER BY q.group_id, q.scheduled_exec_time, q.requested_time, q.acceptance_no
+    LOOP
+      IF v.group_id IS DISTINCT FROM v_group THEN
+        v_group := v.group_id;
+        -- Once per group and batch, so that the order within it stays.
+        v_jitter := CASE WHEN v_config.jitter_window_ms = 0 THEN interval '0' ELSE
+          ('x' || left(md5(p_batch || v_group), 8))::bit(32)::bigint % v_config.jitter_window_ms * interval '1 millisecond' END;
+        v_floor := v_at + v_jitter;
+        v_stopped := false;
+        SELECT o.scheduled_exec_time, o.requested_time, o.acceptance_no INTO v_bar FROM payment_exec_queue o
+        WHERE o.item_type = p_item_type AND o.group_id = v_group AND o.queue_status IN ('READY', 'CLAIMED')
+          AND o.dispatch_batch_id IS DISTINCT FROM p_batch
+        ORDER BY o.scheduled_exec_time, o.requested_time, o.acceptance_no LIMIT 1;
+        SELECT o.exec_start_at, EXISTS (SELECT 1 FROM scheduled_job s WHERE s.outbox_id = o.exec_outbox_id) AS waits
+        INTO v_last FROM payment_exec_queue o
+        WHERE o.item_type = p_item_type AND o.group_id = v_group AND o.queue_status = 'DISPATCHED'
+        ORDER BY o.scheduled_exec_time DESC, o.requested_time DESC, o.acceptance_no DESC LIMIT 1;
+        IF FOUND THEN
+          -- One that waits for its moment has no number yet: what comes behind it waits as well, until after this call.
+          v_floor := greatest(v_floor, v_last.exec_start_at,
+            CASE WHEN v_last.waits
+              THEN clock_timestamp() + interval '1 second' + cardinality(p_ids) * interval '3 milliseconds' END);
+        END IF;
+      END IF;
+      v_stopped := v_stopped OR coalesce((v_bar.scheduled_exec_time, v_bar.requested_time, v_bar.acceptance_no)
+        < (v.scheduled_exec_time, v.requested_time, v.acceptance_no), false);
+      CONTINUE WHEN v_stopped;
+      IF v.error IS NOT NULL OR v_config.enabled = 0 THEN
+        v_stopped := true;
+        CONTINUE;
+      END IF;
+      SELECT * INTO v_step FROM exec_step s
+      WHERE s.item_type = p_item_type AND s.payment_id = v.payment_id AND s.step_no = v.step_no;
+      IF v_step.rail_type IS NULL THEN
+        v_errors := v_errors || jsonb_build_object(v.payment_id, format('step %s has no rail to go to', v.step_no));
+        v_stopped := true;
+        CONTINUE;
+      END IF;
+      v_floor := greatest(v_floor, v.scheduled_exec_time + v_jitter);
+      v_ids := v_ids || v.payment_id;
+      v_starts := v_starts || v_floor;
+      v_items := v_items || exec_job(p_item_type, v.payment_id, v.run_no, v.group_id, v_step, v_floor);
+    END LOOP;
+    EXIT WHEN v_ids = '{}';
+
+    -- What cannot be enqueued is found out here; then all is taken back, and done without it and what stands behind it.
+    BEGIN
+      SELECT array_agg(e.outbox_id ORDER BY e.ordinal),
+             jsonb_object_agg(v_ids[e.ordinal], e.fault) FILTER (WHERE e.fault IS NOT NULL)
+      INTO v_jobs, v_faults FROM enqueue_outbox(v_items, true) e;
+      IF v_faults IS NOT NULL THEN
+        v_errors := v_errors || v_faults;
+        RAISE EXCEPTION 'taken back' USING ERRCODE = 'RY000';
+      END IF;
+      EXIT;
+    EXCEPTION WHEN SQLSTATE 'RY000' THEN NULL;
+    END;
+  END LOOP;
+
+  UPDATE payment_exec_queue q SET queue_status = 'DISPATCHED', exec_workflow_id = exec_run_id(p_item_type, q.payment_id, q.run_no),
+    exec_outbox_id = v_jobs[array_position(v_ids, q.payment_id)], exec_start_at = v_starts[array_position(v_ids, q.payment_id)],
+    dispatched_at = clock_timestamp(), last_error = NULL, updated_at = clock_timestamp()
+  WHERE q.item_type = p_item_type AND q.payment_id = ANY (v_ids);
+  dispatched := cardinality(v_ids);
+  UPDATE exec_step s SET first_job = coalesce(s.first_job, v_jobs[array_position(v_ids, s.payment_id)])
+  WHERE s.item_type = p_item_type AND s.payment_id = ANY (v_ids)
+    AND s.step_no = (SELECT q.step_no FROM payment_exec_queue q WHERE q.item_type = p_item_type AND q.payment_id = s.payment_id);
+  -- A later run is to the rail what the first one was.
+  FOR v IN SELECT q.exec_outbox_id AS job, s.first_job
+           FROM payment_exec_queue q
+           JOIN exec_step s ON s.item_type = p_item_type AND s.payment_id = q.payment_id AND s.step_no = q.step_no
+           WHERE q.item_type = p_item_type AND q.payment_id = ANY (v_ids) AND q.run_no > 0 AND s.first_job <> q.exec_outbox_id LOOP
+    UPDATE dispatch_job d SET rail_key = v.first_job, replay_of = v.first_job WHERE d.outbox_id = v.job;
+  END LOOP;
+
+  -- What could not be started, and what stands behind it.
+  failed := 0; dead := 0; put_back := 0;
+  FOR v IN
+    SELECT q.payment_id, q.retry_count + 1 >= v_config.max_dispatch_retries AS spent,
+           CASE WHEN v_config.enabled = 1
+             THEN coalesce(v_errors ->> q.payment_id, i.error, CASE WHEN i.n IS NULL THEN 'was claimed and not prepared' END) END AS error
+    FROM payment_exec_queue q
+    LEFT JOIN unnest(p_ids, p_errors) WITH ORDINALITY AS i(id, error, n) ON i.id = q.payment_id
+    WHERE q.dispatch_batch_id = p_batch AND q.item_type = p_item_type AND q.queue_status = 'CLAIMED'
+  LOOP
+    UPDATE payment_exec_queue q
+    SET queue_status = CASE WHEN v.error IS NOT NULL AND v.spent THEN 'DEAD_LETTER' ELSE 'READY' END,
+      retry_count = q.retry_count + (v.error IS NOT NULL)::integer, last_error = coalesce(left(v.error, 4000), q.last_error),
+      claimed_at = NULL, dispatch_batch_id = NULL, exec_workflow_id = NULL, updated_at = clock_timestamp()
+    WHERE q.item_type = p_item_type AND q.payment_id = v.payment_id;
+    IF v.error IS NULL THEN
+      put_back := put_back + 1;
+    ELSE
+      failed := failed + 1;
+      dead := dead + v.spent::integer;
+      INSERT INTO dispatch_audit_log (batch_id, item_type, payment_id, action, status_before, status_after, detail)
+      VALUES (p_batch, p_item_type, v.payment_id, 'DISPATCH_FAILED', 'CLAIMED',
+        CASE WHEN v.spent THEN 'DEAD_LETTER' ELSE 'READY' END, left(v.error, 500));
+    END IF;
+  END LOOP;
+  lost := cardinality(p_ids) - dispatched - failed - put_back;
+
+  INSERT INTO dispatch_audit_log (batch_id, item_type, payment_id, action, status_before, status_after, detail)
+  SELECT p_batch, p_item_type, q.payment_id, 'DISPATCHED', 'CLAIMED', 'DISPATCHED', q.exec_workflow_id
+  FROM payment_exec_queue q WHERE q.item_type = p_item_type AND q.payment_id = ANY (v_ids);
+  INSERT INTO dispatch_audit_log (batch_id, item_type, action, detail)
+  VALUES (p_batch, p_item_type, 'BATCH_COMPLETE', format('dispatched %s, failed %s, put back %s', dispatched, failed, put_back));
+
+  -- A run that was handed over before may have ended by now.
+  SELECT array_agg(o.outbox_id) INTO v_known FROM dispatch_job_outcome o WHERE o.outbox_id = ANY (v_jobs);
+  IF v_known IS NOT NULL THEN PERFORM exec_advance(v_known); END IF;
+END $$;
+
+-- What follows from the ends of these jobs: the next step, COMPLETED, or the end without success.
+CREATE FUNCTION exec_advance(p_jobs uuid[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  v record;
+  v_step exec_step;
+  v_items outbox_item[] := '{}';
+  v_types text[] := '{}';
+  v_ids text[] := '{}';
+  v_status text;
+  v_error text;
+  v_notify text := coalesce(current_setting('railyard.notify', true), '');
+BEGIN
+  FOR v IN
+    SELECT q.*, o.status AS ended, o.last_error AS why
+    FROM unnest(p_jobs) AS j(id)
+    CROSS JOIN LATERAL (SELECT x.* FROM payment_exec_queue x
+                        WHERE x.exec_outbox_id = j.id AND x.queue_status = 'DISPATCHED' LIMIT 1) q
+    CROSS JOIN LATERAL (SELECT x.status, x.last_error FROM dispatch_job_outcome x WHERE x.outbox_id = j.id LIMIT 1) o
+    ORDER BY q.item_type, q.payment_id
+  LOOP
+    PERFORM 1 FROM payment_exec_queue q
+    WHERE q.item_type = v.item_type AND q.payment_id = v.payment_id AND q.queue_status = 'DISPATCHED'
+      AND q.exec_outbox_id = v.exec_outbox_id FOR UPDATE;
+    CONTINUE WHEN NOT FOUND;
+    IF v.ended <> 'COMPLETED' THEN
+      -- ERROR: its retries are spent, or no retry helps. Else somebody, or its time, has ended it.
+      v_status := CASE v.ended WHEN 'ERROR' THEN 'DEAD_LETTER' ELSE 'FAILED' END;
+      UPDATE payment_exec_queue q SET queue_status = v_status, last_error = left(coalesce(v.why, v.ended), 4000),
+        updated_at = clock_timestamp()
+      WHERE q.item_type = v.item_type AND q.payment_id = v.payment_id;
+      INSERT INTO dispatch_audit_log (batch_id, item_type, payment_id, action, status_before, status_after, detail)
+      VALUES (coalesce(v.dispatch_batch_id, 'OUTBOX'), v.item_type, v.payment_id, 'EXECUTION_FAILED', 'DISPATCHED', v_status,
+        left(coalesce(v.why, v.ended), 500));
+      CONTINUE;
+    END IF;
+    LOOP
+      SELECT * INTO v_step FROM exec_step s
+      WHERE s.item_type = v.item_type AND s.payment_id = v.payment_id AND s.step_no = v.step_no;
+      IF v_step.status_after IS NOT NULL AND v.item_type = 'PAYMENT' THEN
+        UPDATE payment p SET status = v_step.status_after, updated_at = clock_timestamp()
+        WHERE p.payment_id = v.payment_id
+          AND (p.status, v_step.status_after) IN (('SCHEDULED', 'ACCEPTED'), ('ACCEPTED', 'PROCESSING'));
+      END IF;
+      SELECT * INTO v_step FROM exec_step s
+      WHERE s.item_type = v.item_type AND s.payment_id = v.payment_id AND s.step_no > v.step_no ORDER BY s.step_no LIMIT 1;
+      EXIT WHEN NOT FOUND;
+      v.step_no := v_step.step_no;
+      EXIT WHEN v_step.rail_type IS NOT NULL;
+    END LOOP;
+    IF v_step.step_no IS NULL THEN
+      UPDATE payment_exec_queue q SET queue_status = 'COMPLETED', step_no = v.step_no, completed_at = clock_timestamp(),
+        updated_at = clock_timestamp()
+      WHERE q.item_type = v.item_type AND q.payment_id = v.payment_id;
+      DELETE FROM payment_exec_context c WHERE c.item_type = v.item_type AND c.payment_id = v.payment_id;
+      DELETE FROM exec_step s WHERE s.item_type = v.item_type AND s.payment_id = v.payment_id;
+    ELSE
+      UPDATE payment_exec_queue q SET step_no = v.step_no, updated_at = clock_timestamp()
+      WHERE q.item_type = v.item_type AND q.payment_id = v.payment_id;
+      v_items := v_items || exec_job(v.item_type, v.payment_id, v.run_no, v.group_id, v_step, NULL);
+      v_types := v_types || v.item_type;
+      v_ids := v_ids || v.payment_id;
+    END IF;
+  END LOOP;
+  IF v_ids = '{}' THEN RETURN; END IF;
+
+  -- In the transaction of an outcome: no NOTIFY, the poll finds it.
+  PERFORM set_config('railyard.notify', 'off', true);
+  FOR v IN SELECT e.outbox_id, e.fault, v_types[e.ordinal] AS item_type, v_ids[e.ordinal] AS id FROM enqueue_outbox(v_items, true) e LOOP
+    v_error := left(v.fault, 4000);
+    UPDATE payment_exec_queue q SET exec_outbox_id = coalesce(v.outbox_id, q.exec_outbox_id), last_error = v_error,
+      queue_status = CASE WHEN v_error IS NULL THEN q.queue_status ELSE 'DEAD_LETTER' END, updated_at = clock_timestamp()
+    WHERE q.item_type = v.item_type AND q.payment_id = v.id;
+    IF v_error IS NULL THEN
+      UPDATE exec_step s SET first_job = coalesce(s.first_job, v.outbox_id)
+      FROM payment_exec_queue q
+      WHERE q.item_type = v.item_type AND q.payment_id = v.id
+        AND s.item_type = v.item_type AND s.payment_id = v.id AND s.step_no = q.step_no;
+    ELSE
+      INSERT INTO dispatch_audit_log (batch_id, item_type, payment_id, action, status_before, status_after, detail)
+      VALUES ('OUTBOX', v.item_type, v.id, 'EXECUTION_FAILED', 'DISPATCHED', 'DEAD_LETTER', left(v_error, 500));
+    END IF;
+  END LOOP;
+  PERFORM set_config('railyard.notify', v_notify, true);
+END $$;
+
+-- Every way in which a job ends writes its outcome; what it means for a scheduled item is part of the same transaction.
+CREATE FUNCTION exec_job_ended() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+  v_jobs uuid[];
+BEGIN
+  SELECT array_agg(e.outbox_id) INTO v_jobs FROM ended e
+  WHERE EXISTS (SELECT 1 FROM payment_exec_queue q
+                WHERE q.exec_outbox_id = e.outbox_id AND q.queue_status = 'DISPATCHED' OFFSET 0);
+  IF v_jobs IS NOT NULL THEN PERFORM exec_advance(v_jobs); END IF;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER exec_job_ended AFTER INSERT ON dispatch_job_outcome
+REFERENCING NEW TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION exec_job_ended();
+
+-- A person's decision: a new run of what ended without success, from the step that it ended at. False: it is in no such state.
+CREATE FUNCTION dispatch_requeue(p_item_type text, p_id text, p_actor text, p_reason text) RETURNS boolean
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_before text;
+  v_run integer;
+BEGIN
+  SELECT q.queue_status INTO v_before FROM payment_exec_queue q
+  WHERE q.item_type = p_item_type AND q.payment_id = p_id AND q.queue_status IN ('FAILED', 'DEAD_LETTER') FOR UPDATE;
+  IF NOT FOUND THEN RETURN false; END IF;
+  UPDATE payment_exec_queue q SET queue_status = 'READY', retry_count = 0,
+    -- One that was never handed over has had no run.
+    run_no = q.run_no + (q.dispatched_at IS NOT NULL)::integer,
+    claimed_at = NULL, dispatch_batch_id = NULL, exec_workflow_id = NULL, exec_outbox_id = NULL, dispatched_at = NULL,
+    updated_at = clock_timestamp()
+  WHERE q.item_type = p_item_type AND q.payment_id = p_id RETURNING q.run_no INTO v_run;
+  INSERT INTO dispatch_audit_log (batch_id, item_type, payment_id, action, status_before, status_after, detail)
+  VALUES ('REQUEUE', p_item_type, p_id, 'REQUEUED', v_before, 'READY', left(format('run %s, by %s: %s', v_run, p_actor, p_reason), 500));
+  INSERT INTO admin_audit (action, actor, reason, detail)
+  VALUES ('dispatch.requeue', p_actor, p_reason, jsonb_build_object('itemType', p_item_type, 'itemId', p_id, 'run', v_run));
+  RETURN true;
+END $$;
+
+REVOKE ALL ON exec_step, exec_turn FROM PUBLIC;
+REVOKE ALL ON FUNCTION exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
+  exec_job(text, text, integer, text, exec_step, timestamptz), exec_take_turn(text, uuid), dispatch_claim(text, text), dispatch_recover(text),
+  dispatch_hand_over(text, text, text[], text[], integer[], smallint[], text[], text[], text[], bytea[], text[]),
+  exec_advance(uuid[]), exec_job_ended(), dispatch_requeue(text, text, text, text) FROM PUBLIC;
+GRANT SELECT ON exec_step TO railyard_runtime;
+GRANT SELECT, INSERT, UPDATE ON exec_turn TO railyard_runtime;
+GRANT EXECUTE ON FUNCTION exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
+  exec_take_turn(text, uuid), dispatch_claim(text, text), dispatch_recover(text),
+  dispatch_hand_over(text, text, text[], text[], integer[], smallint[], text[], text[], text[], bytea[], text[]),
+  exec_advance(uuid[]), dispatch_requeue(text, text, text, text) TO railyard_runtime;

@@ -1,0 +1,18 @@
+//! The dispatcher's cycle (S0, phase B), statement by statement: whose turn it is, the configuration, stale claims, the
+//! claim with its contexts, the hand-over. What follows from the ends of jobs is a trigger's (`exec_job_ended`).
+//!
+//! A claim is written before anything is handed over, and handed over by a statement that looks at each claim again: a
+//! dispatcher that died, or went on after it was given up, changes nothing that is not its own any more.
+
+mod claim;
+mod config;
+mod turn;
+
+#[cfg(test)]
+mod cost;
+#[cfg(test)]
+mod tests;
+
+pub use claim::{Claimed, HandedOver, Recovered, StartOrder, claim, hand_over, recover, requeue};
+pub use config::{DispatchConfig, config, item_types};
+pub use turn::{end_turn, take_turn};

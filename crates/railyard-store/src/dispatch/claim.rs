@@ -1,0 +1,155 @@
+//! Items from READY to the outbox.
+
+use railyard_core::dispatch::ExecStep;
+use railyard_core::payment::PaymentStatus;
+use railyard_core::text::clean_str;
+use serde_json::Value;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::config::DispatchConfig;
+use crate::connect::Store;
+use crate::error::StoreError;
+use crate::holds::{Decision, REASON_CHARS_MAX};
+use crate::row::count;
+use crate::transaction::repeated;
+
+pub(crate) const CLAIM: &str = "SELECT payment_id, context_json FROM dispatch_claim($1, $2)";
+
+const HAND_OVER: &str = "
+    SELECT dispatched, failed, dead, put_back, lost FROM dispatch_hand_over($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+
+/// A batch of items that are CLAIMED.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claimed {
+    /// `BATCH-…`.
+    pub batch: String,
+    /// Ids and contexts, oldest first; one without a context cannot be started.
+    pub items: Vec<(String, Option<Value>)>,
+}
+
+/// How an item is to be started, or why it cannot be.
+pub type StartOrder = (String, Result<Vec<ExecStep>, String>);
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandedOver {
+    /// In the outbox.
+    pub dispatched: u32,
+    /// Could not be started: READY again, or given up.
+    pub failed: u32,
+    /// How many of these were given up.
+    pub dead: u32,
+    /// Stand behind one that was not handed over: READY again.
+    pub put_back: u32,
+    /// Were no longer this batch's.
+    pub lost: u32,
+}
+
+/// What became of stale claims.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// READY again.
+    pub recovered: u32,
+    /// Had been handed over.
+    pub marked: u32,
+    /// Given up.
+    pub dead: u32,
+}
+
+/// Claims what is due soon, of an enabled type. Nothing: no items.
+///
+/// # Errors
+/// Errors of the database; nothing was claimed, or what was is recovered once it is stale.
+pub async fn claim(store: &Store, item_type: &str) -> Result<Claimed, StoreError> {
+    let batch = format!("BATCH-{}", Uuid::new_v4());
+    let conn = store.work().await?;
+    let statement = conn.prepare_cached(CLAIM).await?;
+    let rows = conn.query(&statement, &[&item_type, &batch]).await?;
+    conn.ok();
+    let item = |row: &Row| Ok((row.try_get("payment_id")?, row.try_get("context_json")?));
+    Ok(Claimed { batch, items: rows.iter().map(item).collect::<Result<_, StoreError>>()? })
+}
+
+impl Claimed {
+    /// What each item consists of, by its executor.
+    #[must_use]
+    pub fn orders(&self, config: &DispatchConfig) -> Vec<StartOrder> {
+        let steps = |context: &Option<Value>| match context {
+            Some(context) => config.executor.steps(context, &config.first_rail, &config.step_rails),
+            None => Err("has no context".to_owned()),
+        };
+        self.items.iter().map(|(id, context)| (id.clone(), steps(context))).collect()
+    }
+}
+
+/// Hands a batch over to the outbox, or says why not, item by item; one transaction.
+///
+/// # Errors
+/// Errors of the database; what was not handed over is recovered once it is stale.
+pub async fn hand_over(
+    store: &Store,
+    item_type: &str,
+    batch: &str,
+    orders: &[StartOrder],
+) -> Result<HandedOver, StoreError> {
+    let ids: Vec<&str> = orders.iter().map(|(id, _)| id.as_str()).collect();
+    let errors: Vec<Option<&str>> = orders.iter().map(|(_, steps)| steps.as_ref().err().map(String::as_str)).collect();
+    let steps: Vec<(i32, i16, &ExecStep)> = (1_i32..)
+        .zip(orders)
+        .flat_map(|(item, (_, steps))| (1_i16..).zip(steps.iter().flatten()).map(move |(no, step)| (item, no, step)))
+        .collect();
+    let items: Vec<i32> = steps.iter().map(|(item, ..)| *item).collect();
+    let numbers: Vec<i16> = steps.iter().map(|(_, no, _)| *no).collect();
+    let names: Vec<&str> = steps.iter().map(|(.., step)| step.name).collect();
+    let rails: Vec<Option<&str>> = steps.iter().map(|(.., step)| step.rail.as_deref()).collect();
+    let types: Vec<&str> = steps.iter().map(|(.., step)| step.job_type).collect();
+    let payloads: Vec<&[u8]> = steps.iter().map(|(.., step)| step.payload.as_slice()).collect();
+    let after: Vec<Option<&str>> =
+        steps.iter().map(|(.., step)| step.status_after.map(PaymentStatus::as_str)).collect();
+    let parameters: [&(dyn ToSql + Sync); 11] =
+        [&item_type, &batch, &ids, &errors, &items, &numbers, &names, &rails, &types, &payloads, &after];
+    let parameters = &parameters;
+    repeated(|| async move {
+        let conn = store.work().await?;
+        let statement = conn.prepare_cached(HAND_OVER).await?;
+        let row = conn.query_one(&statement, parameters).await?;
+        conn.ok();
+        Ok(HandedOver {
+            dispatched: count(&row, "dispatched")?,
+            failed: count(&row, "failed")?,
+            dead: count(&row, "dead")?,
+            put_back: count(&row, "put_back")?,
+            lost: count(&row, "lost")?,
+        })
+    })
+    .await
+}
+
+/// Brings items back whose dispatcher died with them, at most as many as the configuration says.
+///
+/// # Errors
+/// Errors of the database; nothing was changed.
+pub async fn recover(store: &Store, item_type: &str) -> Result<Recovered, StoreError> {
+    let conn = store.work().await?;
+    let row = conn.query_one("SELECT recovered, marked, dead FROM dispatch_recover($1)", &[&item_type]).await?;
+    conn.ok();
+    Ok(Recovered { recovered: count(&row, "recovered")?, marked: count(&row, "marked")?, dead: count(&row, "dead")? })
+}
+
+/// A new run of what ended without success, from the step at which it did. On record with its reason.
+///
+/// # Errors
+/// [`StoreError::Conflict`] if it did not end without success, or there is no such item; errors of the database.
+pub async fn requeue(store: &Store, item_type: &str, id: &str, decision: Decision<'_>) -> Result<(), StoreError> {
+    let reason = clean_str(decision.reason, REASON_CHARS_MAX);
+    let conn = store.api().await?;
+    let sql = "SELECT dispatch_requeue($1, $2, $3, $4)";
+    let requeued: bool = conn.query_one(sql, &[&item_type, &id, &decision.actor, &reason]).await?.try_get(0)?;
+    conn.ok();
+    match requeued {
+        true => Ok(()),
+        false => Err(StoreError::Conflict { detail: format!("{item_type} {id} has not ended without success") }),
+    }
+}

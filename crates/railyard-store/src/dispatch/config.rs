@@ -1,0 +1,82 @@
+//! `exec_rate_config`: read anew in each cycle, so that an UPDATE takes effect with the next one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use railyard_core::dispatch::Executor;
+use tokio_postgres::Row;
+
+use crate::connect::Store;
+use crate::error::StoreError;
+use crate::row::count;
+
+const CONFIG: &str = "
+    SELECT item_type, enabled = 1 AS enabled, batch_size, dispatch_interval_secs, exec_workflow_type, exec_task_queue,
+      step_rails
+    FROM exec_rate_config WHERE item_type = $1";
+
+/// What a cycle goes by. What its statements alone go by (jitter, retries, thresholds) they read themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DispatchConfig {
+    /// The type.
+    pub item_type: String,
+    /// The kill switch: false, and nothing is claimed.
+    pub enabled: bool,
+    /// Most items of a claim.
+    pub batch_size: u32,
+    /// From the beginning of a cycle to that of the next one.
+    pub interval: Duration,
+    /// What makes an item's steps.
+    pub executor: Executor,
+    /// Where the first step goes.
+    pub first_rail: String,
+    /// Where later steps go, by their names.
+    pub step_rails: BTreeMap<String, String>,
+}
+
+/// The configuration of a type.
+///
+/// # Errors
+/// [`StoreError::Unreadable`] that names the type, if it has no row or an executor that this version does not know; errors
+/// of the database.
+pub async fn config(store: &Store, item_type: &str) -> Result<DispatchConfig, StoreError> {
+    let conn = store.work().await?;
+    let statement = conn.prepare_cached(CONFIG).await?;
+    let found = conn.query_opt(&statement, &[&item_type]).await?;
+    conn.ok();
+    let unreadable = |detail: String| StoreError::Unreadable { detail };
+    let row = found.ok_or_else(|| unreadable(format!("exec_rate_config has no row for item type {item_type}")))?;
+    read(&row)
+}
+
+fn read(row: &Row) -> Result<DispatchConfig, StoreError> {
+    let item_type: String = row.try_get("item_type")?;
+    let name: &str = row.try_get("exec_workflow_type")?;
+    let executor = Executor::named(name).ok_or_else(|| StoreError::Unreadable {
+        detail: format!("exec_workflow_type {name:?} of item type {item_type} is no executor"),
+    })?;
+    let rails: serde_json::Value = row.try_get("step_rails")?;
+    let step_rails = serde_json::from_value(rails).map_err(|_| StoreError::Unreadable {
+        detail: format!("step_rails of item type {item_type} is not an object of strings"),
+    })?;
+    Ok(DispatchConfig {
+        enabled: row.try_get("enabled")?,
+        batch_size: count(row, "batch_size")?,
+        interval: Duration::from_secs(u64::from(count(row, "dispatch_interval_secs")?)),
+        executor,
+        first_rail: row.try_get("exec_task_queue")?,
+        step_rails,
+        item_type,
+    })
+}
+
+/// All types that have a configuration, by name.
+///
+/// # Errors
+/// Errors of the database.
+pub async fn item_types(store: &Store) -> Result<Vec<String>, StoreError> {
+    let conn = store.work().await?;
+    let rows = conn.query("SELECT item_type FROM exec_rate_config ORDER BY item_type", &[]).await?;
+    conn.ok();
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
