@@ -17,6 +17,7 @@ mod audit;
 mod body;
 mod cluster;
 mod credentials;
+mod dispatch;
 mod dlq;
 mod docs;
 mod events;
@@ -68,6 +69,7 @@ fn routes_in_turn() -> OpenApiRouter<ApiState> {
     OpenApiRouter::with_openapi(openapi::frame())
         .merge(jobs::routes())
         .merge(payments::routes())
+        .merge(dispatch::routes())
         .merge(events::routes())
         .merge(credentials::routes())
         .merge(groups::routes())

@@ -78,7 +78,7 @@ pub fn openapi_json() -> &'static str {
 
 /// The operations of a path: those of the methods that we have handlers for.
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
-    [&mut item.get, &mut item.post, &mut item.delete].into_iter().filter_map(Option::as_mut)
+    [&mut item.get, &mut item.post, &mut item.put, &mut item.delete].into_iter().filter_map(Option::as_mut)
 }
 
 /// Whether an operation asks for no token, whatever the configuration says.

@@ -6,6 +6,7 @@
 
 mod claim;
 mod config;
+mod settings;
 mod turn;
 
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod cost;
 #[cfg(test)]
 mod tests;
 
-pub use claim::{Claimed, HandedOver, Recovered, StartOrder, claim, hand_over, recover, requeue};
+pub use claim::{Claimed, HandedOver, Recovered, Requeue, StartOrder, claim, hand_over, recover, requeue};
 pub use config::{DispatchConfig, config, item_types};
+pub use settings::{AUDIT_MAX, AuditRow, Settings, audit_log, set_settings, settings};
 pub use turn::{end_turn, take_turn};

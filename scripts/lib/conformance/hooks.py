@@ -246,6 +246,20 @@ def payment(body):
         body["paymentId"] = WORLD.name("p")
 
 
+def dispatch_config(case):
+    """The type that there is; its rails are those that are configured, and it goes on planning with what it has."""
+    case.path_parameters["itemType"] = "PAYMENT"
+    body = case.body
+    # What cannot be handed over is to be given up at once: there is always something to requeue.
+    body.update(enabled=True, maxDispatchRetries=1, dispatchIntervalSecs=1)
+    if body.get("execTaskQueue") is not None:
+        body["execTaskQueue"] = "payment_webhook"
+    if body.get("stepRails") is not None:
+        body["stepRails"] = {"NOTIFY": "webhook_unused"}
+    if body.get("rateConfig") is not None:
+        body["rateConfig"] = "payments"
+
+
 def rate_query(case):
     if CHANCE.random() < 0.8:
         case.query["name"] = WORLD.rate_config
@@ -275,6 +289,9 @@ ADAPT = {
     "publishEvents": lambda case: items(case.body, event),
     "createPayment": lambda case: payment(case.body),
     "createPayments": lambda case: items(case.body, payment),
+    "getDispatchConfig": lambda case: case.path_parameters.update(itemType="PAYMENT"),
+    "setDispatchConfig": dispatch_config,
+    "requeueDeadLetter": path_id(WORLD.make_dead_letter, 0.1),
     "getPayment": path_id(WORLD.make_payment),
     "createSubscription": lambda case: subscription(case.body),
     "getSubscription": path_id(WORLD.make_subscription),

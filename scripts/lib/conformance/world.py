@@ -49,6 +49,11 @@ class World:
         self.numbers = itertools.count(1)
         self.credentials = self.make_credentials()
         self.rate_config = self.make_rate_config()
+        # No rail has a target of its own here: a payment that comes due is given up at once.
+        self.must("POST", "/admin/rate-limit/config",
+                  {"configName": "payments", "maxPerWindow": 1_000_000, "windowSizeSecs": 1})
+        self.must("PUT", "/admin/dispatch/config/PAYMENT",
+                  {"maxDispatchRetries": 1, "dispatchIntervalSecs": 1, "batchSize": 10_000})
 
     def call(self, method, path, body=None):
         data = None if body is None else json.dumps(body).encode()
@@ -106,10 +111,16 @@ class World:
                 "credentialsId": self.credentials}
         return self.must("POST", "/api/admin/subscriptions", body)["id"]
 
-    def make_payment(self):
-        body = {"paymentId": self.name("payment"), "debtorName": "Anna", "debtorIban": "DE89370400440532013000",
+    def make_payment(self, debtor="DE89370400440532013000"):
+        body = {"paymentId": self.name("payment"), "debtorName": "Anna", "debtorIban": debtor,
                 "creditorName": "Bert", "creditorIban": "NL91ABNA0417164300", "amount": "1.00", "currency": "EUR"}
         return self.must("POST", "/api/payments", body)["paymentId"]
+
+    def make_dead_letter(self):
+        payment = self.make_payment("FR1420041010050500013M02606")
+        self.wait(f"payment {payment} is given up",
+                  lambda: self.must("GET", f"/api/payments/{payment}")["queueStatus"] == "DEAD_LETTER")
+        return payment
 
     def make_held_group(self):
         """A group that stands at a job that ended in ERROR."""

@@ -1,7 +1,7 @@
 //! Items from READY to the outbox.
 
 use railyard_core::dispatch::ExecStep;
-use railyard_core::payment::PaymentStatus;
+use railyard_core::payment::{PaymentStatus, QueueStatus};
 use railyard_core::text::clean_str;
 use serde_json::Value;
 use tokio_postgres::Row;
@@ -12,7 +12,7 @@ use super::config::DispatchConfig;
 use crate::connect::Store;
 use crate::error::StoreError;
 use crate::holds::{Decision, REASON_CHARS_MAX};
-use crate::row::count;
+use crate::row::{count, word};
 use crate::transaction::repeated;
 
 pub(crate) const CLAIM: &str = "SELECT payment_id, context_json FROM dispatch_claim($1, $2)";
@@ -56,6 +56,17 @@ pub struct Recovered {
     pub marked: u32,
     /// Given up.
     pub dead: u32,
+}
+
+/// What a decision to requeue has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requeue {
+    /// It is READY.
+    Done,
+    /// It has not ended without success.
+    NotEnded(QueueStatus),
+    /// There is no such item.
+    Unknown,
 }
 
 /// Claims what is due soon, of an enabled type. Nothing: no items.
@@ -141,15 +152,21 @@ pub async fn recover(store: &Store, item_type: &str) -> Result<Recovered, StoreE
 /// A new run of what ended without success, from the step at which it did. On record with its reason.
 ///
 /// # Errors
-/// [`StoreError::Conflict`] if it did not end without success, or there is no such item; errors of the database.
-pub async fn requeue(store: &Store, item_type: &str, id: &str, decision: Decision<'_>) -> Result<(), StoreError> {
+/// Errors of the database.
+pub async fn requeue(store: &Store, item_type: &str, id: &str, decision: Decision<'_>) -> Result<Requeue, StoreError> {
     let reason = clean_str(decision.reason, REASON_CHARS_MAX);
     let conn = store.api().await?;
     let sql = "SELECT dispatch_requeue($1, $2, $3, $4)";
-    let requeued: bool = conn.query_one(sql, &[&item_type, &id, &decision.actor, &reason]).await?.try_get(0)?;
+    let done: bool = conn.query_one(sql, &[&item_type, &id, &decision.actor, &reason]).await?.try_get(0)?;
+    let status = "SELECT queue_status FROM payment_exec_queue WHERE item_type = $1 AND payment_id = $2";
+    let found = match done {
+        true => None,
+        false => conn.query_opt(status, &[&item_type, &id]).await?,
+    };
     conn.ok();
-    match requeued {
-        true => Ok(()),
-        false => Err(StoreError::Conflict { detail: format!("{item_type} {id} has not ended without success") }),
+    match found {
+        Some(row) => Ok(Requeue::NotEnded(word(&row, "queue_status", QueueStatus::parse)?)),
+        None if done => Ok(Requeue::Done),
+        None => Ok(Requeue::Unknown),
     }
 }

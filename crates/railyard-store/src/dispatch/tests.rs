@@ -322,11 +322,12 @@ async fn s0_26_s0_27_an_execution_that_fails_is_given_up_and_a_person_starts_a_n
     cycle(&t).await;
     let first = job(&t, "a").await;
     let decision = Decision { actor: "operator", reason: "bank is back" };
-    assert!(requeue(&t.store, PAYMENT, "a", decision).await.is_err(), "it has not ended");
+    assert_eq!(requeue(&t.store, PAYMENT, "a", decision).await.unwrap(), Requeue::NotEnded(QueueStatus::Dispatched));
+    assert_eq!(requeue(&t.store, PAYMENT, "b", decision).await.unwrap(), Requeue::Unknown);
     ended(&t, first, "ERROR").await;
     assert_eq!(status(&t, "a").await, (PaymentStatus::Scheduled, QueueStatus::DeadLetter));
     assert_eq!(claimed(&t).await.items.len(), 0, "nothing takes it up again by itself");
-    requeue(&t.store, PAYMENT, "a", decision).await.unwrap();
+    assert_eq!(requeue(&t.store, PAYMENT, "a", decision).await.unwrap(), Requeue::Done);
     assert_eq!((audit(&t, "REQUEUED").await, row(&t, "a").await.queue_status), (1, QueueStatus::Ready));
     cycle(&t).await;
     let second = job(&t, "a").await;
