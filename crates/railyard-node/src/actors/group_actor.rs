@@ -98,7 +98,8 @@ impl Actor for GroupActor {
     async fn handle(&self, _: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         match message {
             Msg::Hinted(hint, head, credit) => {
-                state.work(*hint, head, credit).await?;
+                // Boxed, so that an actor at rest, of which there are many, does not keep the room that work takes.
+                Box::pin(state.work(*hint, head, credit)).await?;
             }
         }
         Ok(())
