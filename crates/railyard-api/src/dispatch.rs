@@ -92,6 +92,7 @@ async fn requeue(
         Requeue::NotEnded(status) => {
             Err(Problem::conflict(format!("it has not ended without success: it is {}", status.as_str())))
         }
+        Requeue::Refused(why) => Err(Problem::conflict(format!("a new run would be once too often: {why}"))),
         Requeue::Unknown => Err(Problem::not_found("no item of this type has this id")),
     }
 }

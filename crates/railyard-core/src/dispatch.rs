@@ -53,13 +53,14 @@ impl Executor {
         Self::ALL.into_iter().find(|executor| executor.as_str() == name)
     }
 
-    /// The steps of an item, in their order. `first_rail` is where the first one goes, `rails` those of later ones by name.
+    /// The steps of an item, in their order. `context` is a JSON object as it was written down: what is posted as it is
+    /// keeps every digit of its numbers. `first_rail` is where the first one goes, `rails` those of later ones by name.
     ///
     /// # Errors
     /// Why this context cannot be executed; nothing else is looked at.
     pub fn steps(
         self,
-        context: &Value,
+        context: &str,
         first_rail: &str,
         rails: &BTreeMap<String, String>,
     ) -> Result<Vec<ExecStep>, String> {
@@ -69,14 +70,15 @@ impl Executor {
                 name: "POST",
                 rail: Some(first_rail.to_owned()),
                 job_type: "item.execute",
-                payload: context.to_string().into_bytes(),
+                payload: context.as_bytes().to_vec(),
                 status_after: None,
             }]),
         }
     }
 }
 
-fn payment_steps(context: &Value, first_rail: &str, rails: &BTreeMap<String, String>) -> Result<Vec<ExecStep>, String> {
+fn payment_steps(context: &str, first_rail: &str, rails: &BTreeMap<String, String>) -> Result<Vec<ExecStep>, String> {
+    let context: Value = serde_json::from_str(context).map_err(|error| format!("the context is not JSON: {error}"))?;
     let instruction = &context["instruction"];
     if !instruction.is_object() {
         return Err("the context has no instruction".to_owned());
@@ -109,7 +111,7 @@ mod tests {
     fn a_payment_is_executed_post_processed_and_told() {
         let context = json!({ "instruction": { "amount": "1.00", "currency": "EUR", "destination": "x" } });
         let rails = BTreeMap::from([("NOTIFY".to_owned(), "mail".to_owned())]);
-        let steps = Executor::Payment.steps(&context, "bank", &rails).unwrap();
+        let steps = Executor::Payment.steps(&context.to_string(), "bank", &rails).unwrap();
         let seen: Vec<_> = steps.iter().map(|step| (step.name, step.rail.as_deref(), step.status_after)).collect();
         let (accepted, processing) = (Some(PaymentStatus::Accepted), Some(PaymentStatus::Processing));
         assert_eq!(
@@ -117,15 +119,15 @@ mod tests {
             [("EXECUTE", Some("bank"), accepted), ("POST_PROCESS", None, None), ("NOTIFY", Some("mail"), processing)]
         );
         assert!(crate::payment::check(&steps[0].payload).is_ok());
-        assert!(Executor::Payment.steps(&json!({}), "bank", &rails).is_err());
+        assert!(Executor::Payment.steps("{}", "bank", &rails).is_err());
     }
 
     #[test]
     fn a_type_that_needs_no_code_posts_its_context() {
-        let context = json!({ "invoice": 7 });
-        let steps = Executor::PostContext.steps(&context, "books", &BTreeMap::new()).unwrap();
+        let context = "{\"invoice\": 12345678901234567890.10}";
+        let steps = Executor::PostContext.steps(context, "books", &BTreeMap::new()).unwrap();
         assert_eq!((steps.len(), steps[0].rail.as_deref()), (1, Some("books")));
-        assert_eq!(steps[0].payload, b"{\"invoice\":7}");
+        assert_eq!(steps[0].payload, context.as_bytes(), "digit by digit");
         assert!(Executor::ALL.into_iter().all(|executor| Executor::named(executor.as_str()) == Some(executor)));
         assert_eq!(Executor::named("InvoiceExecWorkflow"), None);
     }

@@ -169,9 +169,10 @@ FOR EACH ROW WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION payment_status_gua
 
 CREATE FUNCTION exec_queue_status_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  IF (OLD.queue_status, NEW.queue_status) IN (('READY', 'CLAIMED'), ('CLAIMED', 'READY'), ('CLAIMED', 'DISPATCHED'),
-      ('CLAIMED', 'DEAD_LETTER'), ('DISPATCHED', 'COMPLETED'), ('DISPATCHED', 'FAILED'), ('DISPATCHED', 'DEAD_LETTER'),
-      ('FAILED', 'READY'), ('FAILED', 'DEAD_LETTER'), ('DEAD_LETTER', 'READY')) THEN
+  IF (OLD.queue_status, NEW.queue_status) IN (('READY', 'CLAIMED'), ('READY', 'DEAD_LETTER'), ('CLAIMED', 'READY'),
+      ('CLAIMED', 'DISPATCHED'), ('CLAIMED', 'DEAD_LETTER'), ('DISPATCHED', 'COMPLETED'), ('DISPATCHED', 'FAILED'),
+      ('DISPATCHED', 'DEAD_LETTER'), ('FAILED', 'READY'), ('FAILED', 'DISPATCHED'), ('FAILED', 'DEAD_LETTER'),
+      ('DEAD_LETTER', 'READY'), ('DEAD_LETTER', 'DISPATCHED')) THEN
     RETURN NEW;
   END IF;
   RAISE EXCEPTION '% %: % does not become %', OLD.item_type, OLD.payment_id, OLD.queue_status, NEW.queue_status

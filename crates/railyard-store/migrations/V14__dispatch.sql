@@ -11,12 +11,16 @@ ALTER TABLE payment_exec_queue
   ADD COLUMN exec_start_at  timestamptz;
 COMMENT ON COLUMN payment_exec_queue.run_no IS 'how often a person has requeued it';
 COMMENT ON COLUMN payment_exec_queue.step_no IS 'the step that its execution is at, or goes on with';
-COMMENT ON COLUMN payment_exec_queue.exec_outbox_id IS 'the job of that step';
+COMMENT ON COLUMN payment_exec_queue.exec_outbox_id IS 'the job of that step; of the run before, until a new one is handed over';
 COMMENT ON COLUMN payment_exec_queue.exec_start_at IS 'not before, its jitter included';
-CREATE INDEX ix_peq_job ON payment_exec_queue (exec_outbox_id) WHERE queue_status = 'DISPATCHED';
+CREATE INDEX ix_peq_job ON payment_exec_queue (exec_outbox_id) WHERE exec_outbox_id IS NOT NULL AND queue_status <> 'COMPLETED';
 -- What stands before an item in its group, however much of the group has ended.
 CREATE INDEX ix_peq_open ON payment_exec_queue (item_type, group_id, scheduled_exec_time, requested_time, acceptance_no)
   WHERE queue_status IN ('READY', 'CLAIMED', 'DISPATCHED');
+-- What a claim does not reach behind: few at any time.
+CREATE INDEX ix_peq_bar ON payment_exec_queue (item_type, group_id, scheduled_exec_time, requested_time, acceptance_no)
+  WHERE step_no = 1 AND (queue_status = 'CLAIMED' OR queue_status = 'READY' AND retry_count > 0);
+CREATE INDEX ix_peq_retried ON payment_exec_queue (item_type, retry_count) WHERE queue_status = 'READY' AND retry_count > 0;
 
 -- What an execution consists of, written when it is handed over, gone when it is completed. Each step is a job; one
 -- without a rail has nothing to send.
@@ -54,15 +58,45 @@ LANGUAGE sql IMMUTABLE AS $$
   SELECT exec_run_id(p_item_type, p_id, p_run_no) || CASE WHEN p_step_no = 1 THEN '' ELSE '/' || p_step_name END
 $$;
 
--- A step's job. The first step takes its place among those of its group; each later one has an order of its own there, so
--- that a notification that fails keeps no execution waiting.
+-- A step's job. The first step takes its place among those of its group; a later one has no order, so that one that fails
+-- keeps nothing waiting, and an outcome's transaction, which enqueues it, takes no number that a producer may hold.
 CREATE FUNCTION exec_job(p_item_type text, p_id text, p_run_no integer, p_group text, p_step exec_step,
   p_start_at timestamptz) RETURNS outbox_item
 LANGUAGE sql STABLE AS $$
   SELECT ROW('dispatch', p_step.job_type, NULL, CASE WHEN p_step.step_no = 1 THEN p_group ELSE left(p_group, 200) || '/' || p_step.name END,
-    NULL, p_step.rail_type, NULL, NULL, p_step.payload, NULL, NULL, NULL, NULL, NULL, NULL,
+    CASE WHEN p_step.step_no > 1 THEN 'IMMEDIATE' END, p_step.rail_type, NULL, NULL, p_step.payload, NULL, NULL, NULL, NULL, NULL, NULL,
     jsonb_build_object('itemType', p_item_type, 'itemId', p_id, 'step', p_step.name), p_start_at, NULL, p_id,
     exec_job_key(p_item_type, p_id, p_run_no, p_step.step_no, p_step.name), NULL)::outbox_item
+$$;
+
+-- Whether a job is this item's own, whatever key led to it: a producer may have used that key for work of its own.
+CREATE FUNCTION exec_is_job(p_job uuid, p_item_type text, p_id text) RETURNS boolean LANGUAGE sql STABLE AS $$
+  SELECT EXISTS (SELECT 1 FROM dispatch_job d WHERE d.outbox_id = p_job AND d.source = 'dispatch')
+    AND (SELECT count(*) = 2 FROM dispatch_job_metadata m WHERE m.dispatch_job_id = p_job
+           AND (m.meta_key, m.meta_value) IN (('itemType', p_item_type), ('itemId', p_id)))
+$$;
+
+-- For whoever replays jobs: their items, locked, so that each is requeued or follows its job's replay, and never both.
+CREATE FUNCTION exec_lock_items(p_jobs uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM 1 FROM payment_exec_queue q WHERE q.exec_outbox_id = ANY (p_jobs) AND q.queue_status <> 'COMPLETED'
+  ORDER BY q.item_type, q.payment_id FOR UPDATE;
+END $$;
+
+CREATE FUNCTION exec_is_requeued(p_job uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
+  SELECT EXISTS (SELECT 1 FROM payment_exec_queue q
+                 WHERE q.exec_outbox_id = p_job AND q.queue_status IN ('READY', 'CLAIMED'))
+$$;
+
+CREATE FUNCTION exec_follow_replay(p_job uuid, p_replay uuid) RETURNS void LANGUAGE sql AS $$
+  WITH followed AS (
+    UPDATE payment_exec_queue q SET queue_status = 'DISPATCHED', exec_outbox_id = p_replay, last_error = NULL,
+      dispatched_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE q.exec_outbox_id = p_job AND q.queue_status IN ('FAILED', 'DEAD_LETTER')
+    RETURNING q.item_type, q.payment_id
+  )
+  INSERT INTO dispatch_audit_log (batch_id, item_type, payment_id, action, status_after, detail)
+  SELECT 'REPLAY', f.item_type, f.payment_id, 'REPLAYED', 'DISPATCHED', p_replay::text FROM followed f
 $$;
 
 -- Takes the turn of a type, if it is due and no other living node has it. A holder that was only stopped is kept from harm
@@ -93,6 +127,14 @@ BEGIN
     WHERE q.item_type = p_item_type AND q.queue_status = 'READY'
       AND q.scheduled_exec_time <= statement_timestamp() + v_config.pre_start_buffer_mins * interval '1 minute'
       AND q.retry_count < v_config.max_dispatch_retries
+      -- Not from behind one that others have, or that could not be started before: it could only go back, and would take
+      -- the place of other groups' items. A later step waits for nothing of its group.
+      AND (q.step_no > 1 OR NOT EXISTS (
+        SELECT 1 FROM payment_exec_queue b
+        WHERE b.item_type = q.item_type AND b.group_id = q.group_id AND b.step_no = 1
+          AND (b.queue_status = 'CLAIMED' OR b.queue_status = 'READY' AND b.retry_count > 0)
+          AND (b.scheduled_exec_time, b.requested_time, b.acceptance_no)
+            < (q.scheduled_exec_time, q.requested_time, q.acceptance_no)))
     ORDER BY q.scheduled_exec_time LIMIT v_config.batch_size FOR UPDATE SKIP LOCKED
   ), claimed AS (
     UPDATE payment_exec_queue q SET queue_status = 'CLAIMED', claimed_at = clock_timestamp(), dispatch_batch_id = p_batch,
@@ -108,17 +150,32 @@ BEGIN
 END $$;
 
 -- Items that were claimed long ago and not handed over: their dispatcher died. What was handed over all the same is marked
--- so, everything else is READY again, or DEAD_LETTER if that was once too often.
+-- so, everything else is READY again, or DEAD_LETTER if that was once too often. So is what failed more often than may be
+-- since that was lowered: nothing would ever claim it, and it would keep its group waiting.
 CREATE FUNCTION dispatch_recover(p_item_type text, OUT recovered integer, OUT marked integer, OUT dead integer)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
   v_config exec_rate_config;
   v_job uuid;
   v record;
 BEGIN
-  recovered := 0; marked := 0; dead := 0;
+  recovered := 0; marked := 0;
   SELECT * INTO STRICT v_config FROM exec_rate_config c WHERE c.item_type = p_item_type;
+  WITH spent AS (
+    UPDATE payment_exec_queue q SET queue_status = 'DEAD_LETTER', updated_at = clock_timestamp()
+    WHERE q.ctid = ANY (ARRAY(SELECT s.ctid FROM payment_exec_queue s
+                              WHERE s.item_type = p_item_type AND s.queue_status = 'READY' AND s.retry_count > 0
+                                AND s.retry_count >= v_config.max_dispatch_retries
+                              LIMIT v_config.max_stale_recovery_per_cycle FOR UPDATE SKIP LOCKED))
+      AND q.queue_status = 'READY'
+    RETURNING q.payment_id, q.last_error
+  ), logged AS (
+    INSERT INTO dispatch_audit_log (batch_id, item_type, payment_id, action, status_before, status_after, detail)
+    SELECT 'RETRIES-SPENT', p_item_type, s.payment_id, 'DISPATCH_FAILED', 'READY', 'DEAD_LETTER', left(s.last_error, 500)
+    FROM spent s RETURNING 1
+  )
+  SELECT count(*)::integer INTO dead FROM logged;
   FOR v IN
     SELECT q.payment_id, q.run_no, q.step_no, q.retry_count, q.dispatch_batch_id FROM payment_exec_queue q
     WHERE q.item_type = p_item_type AND q.queue_status = 'CLAIMED'
@@ -130,7 +187,7 @@ BEGIN
       AND k.key = exec_job_key(p_item_type, v.payment_id, v.run_no, v.step_no,
         (SELECT s.name FROM exec_step s
          WHERE s.item_type = p_item_type AND s.payment_id = v.payment_id AND s.step_no = v.step_no));
-    IF FOUND THEN
+    IF FOUND AND exec_is_job(v_job, p_item_type, v.payment_id) THEN
       UPDATE payment_exec_queue q SET queue_status = 'DISPATCHED', exec_workflow_id = exec_run_id(p_item_type, v.payment_id, v.run_no),
         exec_outbox_id = v_job, dispatched_at = clock_timestamp(), updated_at = clock_timestamp()
       WHERE q.item_type = p_item_type AND q.payment_id = v.payment_id;
@@ -155,6 +212,8 @@ END $$;
 -- item cannot be started, NULL if it can; its steps follow in the p_step arrays, by its place in p_ids.
 -- Items that are not claimed by this batch any more are left alone. An item behind another one of its group that is not
 -- handed over goes back without a count: nothing overtakes. Two that start in one order stay in it, across batches as well.
+-- A new run is a replay of the job before, and has its key in job_replay: nobody else makes that one again, and if
+-- somebody has, or it turned out to have been delivered, the item is given up at once.
 CREATE FUNCTION dispatch_hand_over(p_item_type text, p_batch text, p_ids text[], p_errors text[],
   p_step_item integer[], p_step_no smallint[], p_step_name text[], p_step_rail text[], p_step_type text[],
   p_step_payload bytea[], p_step_status text[],
@@ -165,13 +224,20 @@ DECLARE
   v_config exec_rate_config;
   v_at timestamptz := clock_timestamp();
   v record;
-  v_last record;
+  v_starts_at timestamptz; -- the latest start of what stands before, and was handed over
+  v_waits boolean; -- some of that waits for its start
+  v_from record; -- how far that is known
   v_group text;
   v_stopped boolean; -- nothing more of this group is handed over
   v_bar record; -- the first of this group that is open and not of this batch
   v_jitter interval;
+  v_start timestamptz;
   v_floor timestamptz; -- nothing of this group starts before it
   v_errors jsonb := '{}'; -- by id, found out on the way
+  v_final jsonb := '{}'; -- those that no other try helps
+  v_before jsonb := '{}'; -- jobs of the runs before, by id
+  v_claimed uuid[] := '{}'; -- those of them whose replay is ours
+  v_refusal record;
   v_faults jsonb;
   v_step exec_step;
   -- Of those that are handed over.
@@ -199,6 +265,22 @@ BEGIN
     status_after = excluded.status_after
   WHERE e.first_job IS NULL;
 
+  FOR v IN SELECT q.payment_id, q.exec_outbox_id AS job FROM payment_exec_queue q
+           WHERE q.dispatch_batch_id = p_batch AND q.item_type = p_item_type AND q.queue_status = 'CLAIMED'
+             AND q.exec_outbox_id IS NOT NULL AND v_config.enabled = 1 ORDER BY q.exec_outbox_id LOOP
+    v_before := v_before || jsonb_build_object(v.payment_id, v.job);
+    SELECT * INTO v_refusal FROM replay_refusal(v.job);
+    IF v_refusal.result IS NULL THEN
+      INSERT INTO job_replay (replay_of) VALUES (v.job) ON CONFLICT DO NOTHING;
+      IF FOUND THEN v_claimed := v_claimed || v.job; ELSE v_refusal.detail := 'was replayed'; END IF;
+    END IF;
+    -- Of a job whose day has been dropped, nothing can be said any more.
+    IF v_refusal.detail IS NOT NULL AND v_refusal.result IS DISTINCT FROM 'UNKNOWN' THEN
+      v_final := v_final || jsonb_build_object(v.payment_id, format('job %s of the run before: %s', v.job, v_refusal.detail));
+    END IF;
+  END LOOP;
+  v_errors := v_final;
+
   LOOP
     v_items := '{}'; v_ids := '{}'; v_starts := '{}'; v_jobs := '{}'; v_group := NULL;
     FOR v IN
@@ -216,39 +298,45 @@ BEGIN
           ('x' || left(md5(p_batch || v_group), 8))::bit(32)::bigint % v_config.jitter_window_ms * interval '1 millisecond' END;
         v_floor := v_at + v_jitter;
         v_stopped := false;
+        v_from := ROW('-infinity'::timestamptz, '-infinity'::timestamptz, 0::bigint);
         SELECT o.scheduled_exec_time, o.requested_time, o.acceptance_no INTO v_bar FROM payment_exec_queue o
-        WHERE o.item_type = p_item_type AND o.group_id = v_group AND o.queue_status IN ('READY', 'CLAIMED')
+        WHERE o.item_type = p_item_type AND o.group_id = v_group AND o.queue_status IN ('READY', 'CLAIMED') AND o.step_no = 1
           AND o.dispatch_batch_id IS DISTINCT FROM p_batch
         ORDER BY o.scheduled_exec_time, o.requested_time, o.acceptance_no LIMIT 1;
-        SELECT o.exec_start_at, EXISTS (SELECT 1 FROM scheduled_job s WHERE s.outbox_id = o.exec_outbox_id) AS waits
-        INTO v_last FROM payment_exec_queue o
-        WHERE o.item_type = p_item_type AND o.group_id = v_group AND o.queue_status = 'DISPATCHED'
-        ORDER BY o.scheduled_exec_time DESC, o.requested_time DESC, o.acceptance_no DESC LIMIT 1;
-        IF FOUND THEN
-          -- One that waits for its moment has no number yet: what comes behind it waits as well, until after this call.
-          v_floor := greatest(v_floor, v_last.exec_start_at,
-            CASE WHEN v_last.waits
-              THEN clock_timestamp() + interval '1 second' + cardinality(p_ids) * interval '3 milliseconds' END);
-        END IF;
       END IF;
-      v_stopped := v_stopped OR coalesce((v_bar.scheduled_exec_time, v_bar.requested_time, v_bar.acceptance_no)
-        < (v.scheduled_exec_time, v.requested_time, v.acceptance_no), false);
-      CONTINUE WHEN v_stopped;
+      -- A later step is not among those that have an order.
+      IF v.step_no = 1 THEN
+        v_stopped := v_stopped OR coalesce((v_bar.scheduled_exec_time, v_bar.requested_time, v_bar.acceptance_no)
+          < (v.scheduled_exec_time, v.requested_time, v.acceptance_no), false);
+        CONTINUE WHEN v_stopped;
+        SELECT max(o.exec_start_at),
+               coalesce(bool_or(EXISTS (SELECT 1 FROM scheduled_job s WHERE s.outbox_id = o.exec_outbox_id)), false)
+        INTO v_starts_at, v_waits FROM payment_exec_queue o
+        WHERE o.item_type = p_item_type AND o.group_id = v_group AND o.queue_status = 'DISPATCHED' AND o.step_no = 1
+          AND (o.scheduled_exec_time, o.requested_time, o.acceptance_no) > (v_from.f1, v_from.f2, v_from.f3)
+          AND (o.scheduled_exec_time, o.requested_time, o.acceptance_no)
+            < (v.scheduled_exec_time, v.requested_time, v.acceptance_no);
+        v_from := ROW(v.scheduled_exec_time, v.requested_time, v.acceptance_no);
+        -- One that waits for its moment has no number yet: what comes behind it waits as well, until after this call.
+        v_floor := greatest(v_floor, v_starts_at,
+          CASE WHEN v_waits THEN clock_timestamp() + interval '1 second' + cardinality(p_ids) * interval '3 milliseconds' END);
+      END IF;
       IF v.error IS NOT NULL OR v_config.enabled = 0 THEN
-        v_stopped := true;
+        v_stopped := v_stopped OR v.step_no = 1;
         CONTINUE;
       END IF;
       SELECT * INTO v_step FROM exec_step s
       WHERE s.item_type = p_item_type AND s.payment_id = v.payment_id AND s.step_no = v.step_no;
       IF v_step.rail_type IS NULL THEN
         v_errors := v_errors || jsonb_build_object(v.payment_id, format('step %s has no rail to go to', v.step_no));
-        v_stopped := true;
+        v_stopped := v_stopped OR v.step_no = 1;
         CONTINUE;
       END IF;
-      v_floor := greatest(v_floor, v.scheduled_exec_time + v_jitter);
+      v_start := CASE WHEN v.step_no = 1 THEN greatest(v_floor, v.scheduled_exec_time + v_jitter) ELSE v_at END;
+      v_floor := CASE WHEN v.step_no = 1 THEN v_start ELSE v_floor END;
       v_ids := v_ids || v.payment_id;
-      v_starts := v_starts || v_floor;
-      v_items := v_items || exec_job(p_item_type, v.payment_id, v.run_no, v.group_id, v_step, v_floor);
+      v_starts := v_starts || v_start;
+      v_items := v_items || exec_job(p_item_type, v.payment_id, v.run_no, v.group_id, v_step, v_start);
     END LOOP;
     EXIT WHEN v_ids = '{}';
 
@@ -256,7 +344,11 @@ BEGIN
     BEGIN
       SELECT array_agg(e.outbox_id ORDER BY e.ordinal),
              jsonb_object_agg(v_ids[e.ordinal], e.fault) FILTER (WHERE e.fault IS NOT NULL)
-      INTO v_jobs, v_faults FROM enqueue_outbox(v_items, true) e;
+      INTO v_jobs, v_faults
+      FROM (SELECT x.outbox_id, x.ordinal, coalesce(x.fault, CASE
+              WHEN NOT x.created AND NOT exec_is_job(x.outbox_id, p_item_type, v_ids[x.ordinal])
+                THEN format('its key is another job''s: %s', x.outbox_id) END) AS fault
+            FROM enqueue_outbox(v_items, true) x) e;
       IF v_faults IS NOT NULL THEN
         v_errors := v_errors || v_faults;
         RAISE EXCEPTION 'taken back' USING ERRCODE = 'RY000';
@@ -267,25 +359,30 @@ BEGIN
   END LOOP;
 
   UPDATE payment_exec_queue q SET queue_status = 'DISPATCHED', exec_workflow_id = exec_run_id(p_item_type, q.payment_id, q.run_no),
-    exec_outbox_id = v_jobs[array_position(v_ids, q.payment_id)], exec_start_at = v_starts[array_position(v_ids, q.payment_id)],
-    dispatched_at = clock_timestamp(), last_error = NULL, updated_at = clock_timestamp()
-  WHERE q.item_type = p_item_type AND q.payment_id = ANY (v_ids);
+    exec_outbox_id = h.job, exec_start_at = h.start, dispatched_at = clock_timestamp(), last_error = NULL,
+    updated_at = clock_timestamp()
+  FROM unnest(v_ids, v_jobs, v_starts) AS h(id, job, start)
+  WHERE q.item_type = p_item_type AND q.payment_id = h.id;
   dispatched := cardinality(v_ids);
-  UPDATE exec_step s SET first_job = coalesce(s.first_job, v_jobs[array_position(v_ids, s.payment_id)])
-  WHERE s.item_type = p_item_type AND s.payment_id = ANY (v_ids)
-    AND s.step_no = (SELECT q.step_no FROM payment_exec_queue q WHERE q.item_type = p_item_type AND q.payment_id = s.payment_id);
+  UPDATE exec_step s SET first_job = coalesce(s.first_job, h.job)
+  FROM unnest(v_ids, v_jobs) AS h(id, job)
+  JOIN payment_exec_queue q ON q.item_type = p_item_type AND q.payment_id = h.id
+  WHERE s.item_type = p_item_type AND s.payment_id = h.id AND s.step_no = q.step_no;
   -- A later run is to the rail what the first one was.
-  FOR v IN SELECT q.exec_outbox_id AS job, s.first_job
-           FROM payment_exec_queue q
-           JOIN exec_step s ON s.item_type = p_item_type AND s.payment_id = q.payment_id AND s.step_no = q.step_no
-           WHERE q.item_type = p_item_type AND q.payment_id = ANY (v_ids) AND q.run_no > 0 AND s.first_job <> q.exec_outbox_id LOOP
-    UPDATE dispatch_job d SET rail_key = v.first_job, replay_of = v.first_job WHERE d.outbox_id = v.job;
+  FOR v IN SELECT h.job, s.first_job, (v_before ->> h.id)::uuid AS before
+           FROM unnest(v_ids, v_jobs) AS h(id, job)
+           JOIN payment_exec_queue q ON q.item_type = p_item_type AND q.payment_id = h.id
+           JOIN exec_step s ON s.item_type = p_item_type AND s.payment_id = h.id AND s.step_no = q.step_no
+           WHERE v_before ? h.id LOOP
+    UPDATE dispatch_job d SET rail_key = v.first_job, replay_of = v.before WHERE d.outbox_id = v.job AND v.before <> v.job;
+    UPDATE job_replay r SET outbox_id = v.job WHERE r.replay_of = v.before AND r.replay_of = ANY (v_claimed);
   END LOOP;
+  DELETE FROM job_replay r WHERE r.replay_of = ANY (v_claimed) AND r.outbox_id IS NULL;
 
   -- What could not be started, and what stands behind it.
   failed := 0; dead := 0; put_back := 0;
   FOR v IN
-    SELECT q.payment_id, q.retry_count + 1 >= v_config.max_dispatch_retries AS spent,
+    SELECT q.payment_id, v_final ? q.payment_id OR q.retry_count + 1 >= v_config.max_dispatch_retries AS spent,
            CASE WHEN v_config.enabled = 1
              THEN coalesce(v_errors ->> q.payment_id, i.error, CASE WHEN i.n IS NULL THEN 'was claimed and not prepared' END) END AS error
     FROM payment_exec_queue q
@@ -389,9 +486,11 @@ BEGIN
 
   -- In the transaction of an outcome: no NOTIFY, the poll finds it.
   PERFORM set_config('railyard.notify', 'off', true);
-  FOR v IN SELECT e.outbox_id, e.fault, v_types[e.ordinal] AS item_type, v_ids[e.ordinal] AS id FROM enqueue_outbox(v_items, true) e LOOP
-    v_error := left(v.fault, 4000);
-    UPDATE payment_exec_queue q SET exec_outbox_id = coalesce(v.outbox_id, q.exec_outbox_id), last_error = v_error,
+  FOR v IN SELECT e.outbox_id, e.created, e.fault, v_types[e.ordinal] AS item_type, v_ids[e.ordinal] AS id
+           FROM enqueue_outbox(v_items, true) e LOOP
+    v_error := left(coalesce(v.fault, CASE WHEN NOT v.created AND NOT exec_is_job(v.outbox_id, v.item_type, v.id)
+      THEN format('its key is another job''s: %s', v.outbox_id) END), 4000);
+    UPDATE payment_exec_queue q SET exec_outbox_id = CASE WHEN v_error IS NULL THEN v.outbox_id END, last_error = v_error,
       queue_status = CASE WHEN v_error IS NULL THEN q.queue_status ELSE 'DEAD_LETTER' END, updated_at = clock_timestamp()
     WHERE q.item_type = v.item_type AND q.payment_id = v.id;
     IF v_error IS NULL THEN
@@ -422,38 +521,55 @@ END $$;
 CREATE TRIGGER exec_job_ended AFTER INSERT ON dispatch_job_outcome
 REFERENCING NEW TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION exec_job_ended();
 
--- A person's decision: a new run of what ended without success, from the step that it ended at. False: it is in no such state.
-CREATE FUNCTION dispatch_requeue(p_item_type text, p_id text, p_actor text, p_reason text) RETURNS boolean
+-- A person's decision: a new run of what ended without success, from the step that it ended at. done is false if it is in
+-- no such state; refused says why a new run would be once too often.
+CREATE FUNCTION dispatch_requeue(p_item_type text, p_id text, p_actor text, p_reason text, OUT done boolean, OUT refused text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-  v_before text;
+  v record;
   v_run integer;
 BEGIN
-  SELECT q.queue_status INTO v_before FROM payment_exec_queue q
+  done := false;
+  SELECT q.queue_status, q.exec_outbox_id, q.run_no, q.step_no, q.dispatched_at INTO v FROM payment_exec_queue q
   WHERE q.item_type = p_item_type AND q.payment_id = p_id AND q.queue_status IN ('FAILED', 'DEAD_LETTER') FOR UPDATE;
-  IF NOT FOUND THEN RETURN false; END IF;
+  IF NOT FOUND THEN RETURN; END IF;
+  IF v.exec_outbox_id IS NOT NULL THEN
+    SELECT CASE WHEN r.result = 'REFUSED' THEN format('job %s: %s', v.exec_outbox_id, r.detail) END INTO refused
+    FROM replay_refusal(v.exec_outbox_id) r;
+    IF refused IS NULL THEN
+      SELECT format('job %s was replayed: %s', v.exec_outbox_id, r.outbox_id) INTO refused
+      FROM job_replay r WHERE r.replay_of = v.exec_outbox_id;
+    END IF;
+    IF refused IS NOT NULL THEN RETURN; END IF;
+  END IF;
   UPDATE payment_exec_queue q SET queue_status = 'READY', retry_count = 0,
-    -- One that was never handed over has had no run.
-    run_no = q.run_no + (q.dispatched_at IS NOT NULL)::integer,
-    claimed_at = NULL, dispatch_batch_id = NULL, exec_workflow_id = NULL, exec_outbox_id = NULL, dispatched_at = NULL,
-    updated_at = clock_timestamp()
+    -- One that was never handed over has had no run, unless somebody else has its key.
+    run_no = q.run_no + (q.dispatched_at IS NOT NULL OR EXISTS (
+      SELECT 1 FROM idempotency_key k
+      WHERE k.kind = 'instruction' AND k.scope = p_id
+        AND k.key = exec_job_key(p_item_type, p_id, v.run_no, v.step_no,
+          (SELECT s.name FROM exec_step s
+           WHERE s.item_type = p_item_type AND s.payment_id = p_id AND s.step_no = v.step_no))))::integer,
+    claimed_at = NULL, dispatch_batch_id = NULL, exec_workflow_id = NULL, dispatched_at = NULL, updated_at = clock_timestamp()
   WHERE q.item_type = p_item_type AND q.payment_id = p_id RETURNING q.run_no INTO v_run;
   INSERT INTO dispatch_audit_log (batch_id, item_type, payment_id, action, status_before, status_after, detail)
-  VALUES ('REQUEUE', p_item_type, p_id, 'REQUEUED', v_before, 'READY', left(format('run %s, by %s: %s', v_run, p_actor, p_reason), 500));
+  VALUES ('REQUEUE', p_item_type, p_id, 'REQUEUED', v.queue_status, 'READY',
+    left(format('run %s, by %s: %s', v_run, p_actor, p_reason), 500));
   INSERT INTO admin_audit (action, actor, reason, detail)
   VALUES ('dispatch.requeue', p_actor, p_reason, jsonb_build_object('itemType', p_item_type, 'itemId', p_id, 'run', v_run));
-  RETURN true;
+  done := true;
 END $$;
 
 REVOKE ALL ON exec_step, exec_turn FROM PUBLIC;
-REVOKE ALL ON FUNCTION exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
+REVOKE ALL ON FUNCTION exec_is_job(uuid, text, text), exec_lock_items(uuid[]), exec_is_requeued(uuid), exec_follow_replay(uuid, uuid),
+  exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
   exec_job(text, text, integer, text, exec_step, timestamptz), exec_take_turn(text, uuid), dispatch_claim(text, text), dispatch_recover(text),
   dispatch_hand_over(text, text, text[], text[], integer[], smallint[], text[], text[], text[], bytea[], text[]),
   exec_advance(uuid[]), exec_job_ended(), dispatch_requeue(text, text, text, text) FROM PUBLIC;
 GRANT SELECT ON exec_step TO railyard_runtime;
 GRANT SELECT, INSERT, UPDATE ON exec_turn TO railyard_runtime;
-GRANT EXECUTE ON FUNCTION exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
+GRANT EXECUTE ON FUNCTION exec_is_job(uuid, text, text), exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
   exec_take_turn(text, uuid), dispatch_claim(text, text), dispatch_recover(text),
   dispatch_hand_over(text, text, text[], text[], integer[], smallint[], text[], text[], text[], bytea[], text[]),
   exec_advance(uuid[]), dispatch_requeue(text, text, text, text) TO railyard_runtime;

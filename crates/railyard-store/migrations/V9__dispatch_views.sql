@@ -163,13 +163,15 @@ BEGIN
     UPDATE dispatch_job j SET replay_of = o.outbox_id, rail_key = o.rail_key, instruction_id = o.instruction_id
     FROM dispatch_job o WHERE j.outbox_id = v_new[n] AND o.outbox_id = p_ids[n];
     UPDATE job_replay SET outbox_id = v_new[n] WHERE replay_of = p_ids[n];
+    PERFORM exec_follow_replay(p_ids[n], v_new[n]);
   END LOOP;
 END $$;
 
 -- Makes jobs that ended without success again: new jobs with the same content. One that blocks its group takes its own
 -- place there, and the block ends; the others go to the tail. What cannot be made is left out and says why; the others
 -- are made. result: CREATED, EXISTING (it was replayed before; outbox_id is that replay), REFUSED, UNKNOWN.
--- Locks in everybody's order: keys (job_replay), sequences, messages, holds, hints.
+-- A scheduled item follows the replay of its job (exec_follow_replay, V14), unless it was requeued: then that is its new run.
+-- Locks in everybody's order: scheduled items, keys (job_replay), sequences, messages, holds, hints.
 CREATE FUNCTION replay_jobs(p_ids uuid[], p_actor text, p_reason text)
 RETURNS TABLE (replay_of uuid, outbox_id uuid, result text, detail text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
@@ -186,8 +188,13 @@ DECLARE
   v_placed record;
 BEGIN
   SELECT coalesce(array_agg(DISTINCT i ORDER BY i), '{}') INTO v_ids FROM unnest(p_ids) i;
+  PERFORM exec_lock_items(v_ids);
   FOREACH v_id IN ARRAY v_ids LOOP
     SELECT * INTO v_refusal FROM replay_refusal(v_id);
+    IF v_refusal.result IS NULL AND exec_is_requeued(v_id) THEN
+      v_refusal.result := 'REFUSED';
+      v_refusal.detail := 'its scheduled item was requeued: that is its new run';
+    END IF;
     IF v_refusal.result IS NOT NULL THEN
       v_refused := v_refused || jsonb_build_object(v_id, jsonb_build_array(v_refusal.result, v_refusal.detail));
     END IF;

@@ -14,7 +14,9 @@ mod cost;
 #[cfg(test)]
 mod tests;
 
-pub use claim::{Claimed, HandedOver, Recovered, Requeue, StartOrder, claim, hand_over, recover, requeue};
+pub use claim::{
+    Claimed, HandedOver, Recovered, Requeue, StartOrder, claim, hand_over, keep, put_back, recover, requeue,
+};
 pub use config::{DispatchConfig, config, item_types};
-pub use settings::{AUDIT_MAX, AuditRow, Settings, audit_log, set_settings, settings};
+pub use settings::{AUDIT_MAX, AuditRow, Change, Settings, audit_log, set_settings, settings};
 pub use turn::{end_turn, take_turn};

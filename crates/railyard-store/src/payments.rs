@@ -19,7 +19,11 @@ pub use write::sweep_contexts;
 /// The item type of payments.
 pub const PAYMENT: &str = "PAYMENT";
 
-/// The planner's name for an item.
-fn slot_event(payment_id: &str) -> String {
-    format!("payment/{payment_id}")
+/// What the planner's names of payments begin with: nobody else's events do.
+pub const SLOT_PREFIX: &str = "payment/";
+
+/// The planner's name for a payment of this content: what was asked for and not accepted, another content has no slot by.
+fn slot_event(payment_id: &str, content_hash: &[u8; 32]) -> String {
+    let digest = content_hash[..8].iter().fold(0_u64, |digest, byte| digest << 8 | u64::from(*byte));
+    format!("{SLOT_PREFIX}{payment_id}/{digest:016x}")
 }

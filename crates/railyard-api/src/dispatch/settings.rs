@@ -1,11 +1,13 @@
 //! `exec_rate_config` over HTTP. SQL does as well: it is read anew in each cycle.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::State;
 use railyard_core::dispatch::Executor;
 use railyard_core::limits::RAIL_NAME_BYTES_MAX;
 use railyard_core::slots::CONFIG_NAME_CHARS_MAX;
-use railyard_store::dispatch::{self, Settings};
+use railyard_store::dispatch::{self, Change, Settings};
 use serde::Serialize;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -54,7 +56,7 @@ struct SettingsView {
     max_stale_recovery_per_cycle: u32,
     exec_workflow_type: &'static str,
     exec_task_queue: String,
-    step_rails: std::collections::BTreeMap<String, String>,
+    step_rails: BTreeMap<String, String>,
     rate_config: String,
 }
 
@@ -118,11 +120,15 @@ async fn write(
     Named(item_type): Named,
     body: JsonBody,
 ) -> Result<Json<SettingsView>, Problem> {
-    let before = found(&state, &item_type).await?;
-    let settings = change(before, Fields::parse(&body.bytes)?)?;
+    found(&state, &item_type).await?;
+    let change = change(Fields::parse(&body.bytes)?)?;
     drop(body);
-    dispatch::set_settings(state.store(), &settings, &caller.name).await?;
-    Ok(Json(settings.into()))
+    let changed = dispatch::set_settings(state.store(), &item_type, change, &caller.name).await?;
+    Ok(Json(changed.ok_or_else(unknown)?.into()))
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("no item type has this name")
 }
 
 async fn found(state: &ApiState, item_type: &str) -> Result<Settings, Problem> {
@@ -130,7 +136,7 @@ async fn found(state: &ApiState, item_type: &str) -> Result<Settings, Problem> {
         true => dispatch::settings(state.store(), item_type).await?,
         false => None,
     };
-    settings.ok_or_else(|| Problem::not_found("no item type has this name"))
+    settings.ok_or_else(unknown)
 }
 
 fn is_rail(text: &str) -> bool {
@@ -138,46 +144,32 @@ fn is_rail(text: &str) -> bool {
     text.bytes().next().is_some_and(|first| first.is_ascii_lowercase()) && text.bytes().all(known)
 }
 
-fn change(mut settings: Settings, mut fields: Fields<'_>) -> Result<Settings, Problem> {
-    settings.enabled = fields.flag("enabled").unwrap_or(settings.enabled);
-    let numbers = [
-        &mut settings.batch_size,
-        &mut settings.dispatch_interval_s,
-        &mut settings.jitter_window_ms,
-        &mut settings.pre_start_buffer_min,
-        &mut settings.max_dispatch_retries,
-        &mut settings.stale_claim_threshold_min,
-        &mut settings.max_stale_recovery_per_cycle,
-    ];
-    for ((name, min, max), number) in BOUNDS.into_iter().zip(numbers) {
+fn change(mut fields: Fields<'_>) -> Result<Change, Problem> {
+    let mut change = Change { enabled: fields.flag("enabled"), ..Change::default() };
+    for ((name, min, max), number) in BOUNDS.into_iter().zip(&mut change.numbers) {
         let Some(given) = fields.whole(name) else { continue };
         if !(min..=max).contains(&given) {
             fields.error(name, format!("is not {min} to {max}"));
         }
-        *number = given;
+        *number = Some(given);
     }
-    if let Some(executor) = fields.word("execWorkflowType", &Executor::ALL, Executor::as_str) {
-        settings.executor = executor;
-    }
-    if let Some(rail) = fields.text("execTaskQueue") {
-        if !is_rail(&rail) {
-            fields.error("execTaskQueue", "is not the name of a rail");
-        }
-        settings.first_rail = rail;
+    change.executor = fields.word("execWorkflowType", &Executor::ALL, Executor::as_str);
+    change.first_rail = fields.text("execTaskQueue");
+    if !change.first_rail.as_deref().is_none_or(is_rail) {
+        fields.error("execTaskQueue", "is not the name of a rail");
     }
     if fields.has("stepRails") {
-        settings.step_rails = fields.map("stepRails").into_iter().collect();
-        if !settings.step_rails.iter().all(|(step, rail)| is_item_type(step) && is_rail(rail)) {
+        let rails: BTreeMap<String, String> = fields.map("stepRails").into_iter().collect();
+        if !rails.iter().all(|(step, rail)| is_item_type(step) && is_rail(rail)) {
             fields.error("stepRails", "is not an object of steps and their rails, like {\"NOTIFY\": \"partners\"}");
         }
-        let steps = settings.step_rails.len();
+        let steps = rails.len();
         if steps > STEP_RAILS_MAX {
             fields.error("stepRails", format!("names {steps} steps; at most {STEP_RAILS_MAX} are taken"));
         }
+        change.step_rails = Some(rails);
     }
-    if let Some(name) = fields.text("rateConfig") {
-        settings.rate_config = name;
-    }
+    change.rate_config = fields.text("rateConfig");
     fields.finish()?;
-    Ok(settings)
+    Ok(change)
 }

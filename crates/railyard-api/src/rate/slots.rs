@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use jiff::Timestamp;
 use railyard_core::slots::{CONFIG_DEFAULT, EVENT_ID_CHARS_MAX};
 use railyard_core::timestamp::utc_millis;
+use railyard_store::payments::SLOT_PREFIX;
 use railyard_store::rate::{self, ASSIGN_MAX, Assignment, Slot, SlotRequest};
 use serde::Serialize;
 use utoipa::openapi::{Object, RefOr, Schema};
@@ -134,6 +135,9 @@ fn request(body: &[u8], many: bool) -> Result<Request, Problem> {
     if !event_ids.iter().all(good) {
         fields.error(field, "is empty, has a NUL character or is longer than 255 characters");
     }
+    if event_ids.iter().any(|id| id.starts_with(SLOT_PREFIX)) {
+        fields.error(field, "begins with payment/, as slots of scheduled payments do");
+    }
     let config = fields.text("configName").unwrap_or_else(|| CONFIG_DEFAULT.to_owned());
     if !railyard_core::slots::is_config_name(&config) {
         fields.error("configName", "is not 1 to 64 letters, digits, dots, hyphens or underscores");
@@ -198,6 +202,11 @@ async fn assign_many(
     Ok((status(&done), Json(SlotsView { slots: done.slots.into_iter().map(SlotView::of).collect() })))
 }
 
+/// Slots of payments are theirs alone.
+fn is_callers(id: &str) -> bool {
+    !id.contains('\0') && !id.starts_with(SLOT_PREFIX)
+}
+
 fn unknown() -> Problem {
     Problem::not_found("no event of this id has a slot")
 }
@@ -207,7 +216,7 @@ fn unknown() -> Problem {
     params(("id" = String, Path, description = "The event's id")),
     responses((status = 204, description = "It is the event's")))]
 async fn confirm(_: Caller<Produce>, State(state): State<ApiState>, Named(id): Named) -> Result<StatusCode, Problem> {
-    let kept = !id.contains('\0') && rate::confirm(state.store(), &id).await?;
+    let kept = is_callers(&id) && rate::confirm(state.store(), &id).await?;
     if kept { Ok(StatusCode::NO_CONTENT) } else { Err(unknown()) }
 }
 
@@ -216,6 +225,6 @@ async fn confirm(_: Caller<Produce>, State(state): State<ApiState>, Named(id): N
     params(("id" = String, Path, description = "The event's id")),
     responses((status = 204, description = "Its place is free again")))]
 async fn release(_: Caller<Produce>, State(state): State<ApiState>, Named(id): Named) -> Result<StatusCode, Problem> {
-    let gone = !id.contains('\0') && rate::release(state.store(), &[id]).await? > 0;
+    let gone = is_callers(&id) && rate::release(state.store(), &[id]).await? > 0;
     if gone { Ok(StatusCode::NO_CONTENT) } else { Err(unknown()) }
 }

@@ -40,7 +40,10 @@ async fn s0_08_s0_09_settings_are_shown_and_changed_with_who_did_it() {
     fields.sort_unstable();
     assert_eq!(fields, ["batchSize", "dispatchIntervalSecs", "execTaskQueue", "execWorkflowType", "more", "stepRails"]);
     assert_eq!(put(&api, CONFIG, &json!({ "execTaskQueue": "nowhere" })).await.fields(), ["execTaskQueue"]);
-    assert_eq!(put(&api, CONFIG, &json!({ "rateConfig": "no name" })).await.fields(), ["rateConfig"]);
+    assert_eq!(put(&api, CONFIG, &json!({ "stepRails": { "NOTIFY": "nowhere" } })).await.fields(), ["stepRails"]);
+    for name in ["no name", "nobodys"] {
+        assert_eq!(put(&api, CONFIG, &json!({ "rateConfig": name })).await.fields(), ["rateConfig"]);
+    }
     for path in ["/admin/dispatch/config/INVOICE", "/admin/dispatch/config/no-type"] {
         assert_eq!(api.get(path).await.status, StatusCode::NOT_FOUND);
         assert_eq!(put(&api, path, &json!({})).await.status, StatusCode::NOT_FOUND);

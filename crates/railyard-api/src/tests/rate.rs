@@ -119,6 +119,11 @@ async fn what_is_wrong_with_a_request_for_slots_is_named() {
     }
     let batch = format!("{SLOTS}/batch");
     assert_eq!(api.post(&batch, &json!({ "eventIds": [] })).await.fields(), ["eventIds"]);
+    assert_eq!(
+        api.post(&batch, &json!({ "eventIds": ["payment/a"] })).await.fields(),
+        ["eventIds"],
+        "not the caller's"
+    );
     assert_eq!(api.post(&batch, &json!({ "eventIds": ["a", ""] })).await.fields(), ["eventIds"]);
     assert_eq!(api.post("/admin/rate-limit/replan", &json!({})).await.fields(), ["reason"]);
     for query in ["", "?events=0", "?events=10000001", "?events=many"] {

@@ -131,6 +131,10 @@ fn terms(party: &Party) -> Vec<String> {
     let mut terms = vec![party.iban.as_str().to_owned(), party.iban.country().to_owned()];
     if let Some(bic) = &party.bic {
         terms.extend([bic.as_str().to_owned(), bic.bank().to_owned(), bic.country().to_owned()]);
+        // The eight characters alone are the bank's head office, which has a branch code as well.
+        if bic.as_str() == bic.bank() {
+            terms.push(format!("{}XXX", bic.bank()));
+        }
     }
     terms
 }

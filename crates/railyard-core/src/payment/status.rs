@@ -9,7 +9,9 @@
 //!            │         │            └─▶ DEAD_LETTER
 //!            │         ├─▶ READY (not handed over; tried again)
 //!            │         └─▶ DEAD_LETTER (not handed over, too often)
+//!            ├─▶ DEAD_LETTER (failed more often than may be since that was lowered)
 //!            └── FAILED, DEAD_LETTER (a person requeues it: a new run)
+//!                       └─▶ DISPATCHED (a person replays its job: it follows the replay)
 //! ```
 
 /// Where a payment is in its business life (S0).
@@ -99,12 +101,12 @@ impl QueueStatus {
     #[must_use]
     pub fn may_become(self, next: Self) -> bool {
         match self {
-            Self::Ready => next == Self::Claimed,
+            Self::Ready => matches!(next, Self::Claimed | Self::DeadLetter),
             // Not handed over, and tried again or not; or handed over.
             Self::Claimed => matches!(next, Self::Ready | Self::Dispatched | Self::DeadLetter),
             Self::Dispatched => matches!(next, Self::Completed | Self::Failed | Self::DeadLetter),
-            Self::Failed => matches!(next, Self::Ready | Self::DeadLetter),
-            Self::DeadLetter => next == Self::Ready,
+            Self::Failed => matches!(next, Self::Ready | Self::Dispatched | Self::DeadLetter),
+            Self::DeadLetter => matches!(next, Self::Ready | Self::Dispatched),
             Self::Completed => false,
         }
     }

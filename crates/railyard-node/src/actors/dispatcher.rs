@@ -1,7 +1,8 @@
 //! Dispatcher: S0's cycle for one item type. Every node has one, and one of them at a time has its turn.
 //!
 //! Owns nothing. It reads the configuration, brings back what a dead dispatcher had claimed, claims what is due soon and
-//! hands it over to the outbox. If it dies in the middle, what it had claimed is brought back once it is stale; if it is
+//! hands it over to the outbox. A batch that the database would not take is kept and handed over first of all, at the next
+//! look: nothing is wrong with its items. If it dies in the middle, what it had claimed is brought back once it is stale; if it is
 //! only stopped and goes on, the hand-over finds its claims gone.
 
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use railyard_core::NodeId;
-use railyard_store::dispatch::{self, DispatchConfig};
+use railyard_store::dispatch::{self, DispatchConfig, StartOrder};
 use railyard_store::{StoreError, failpoint};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -19,6 +20,9 @@ use crate::context::Context;
 
 /// How often it is asked whose turn it is.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// After so many attempts a batch goes back without a count, to be claimed anew: it may be too large for the database.
+const HAND_OVERS_MAX: u32 = 20;
 
 /// What it is told.
 #[derive(ractor_cluster::RactorMessage)]
@@ -45,6 +49,15 @@ pub(crate) struct State {
     context: Context,
     item_type: String,
     seen: Arc<Seen>,
+    /// What is claimed and not handed over.
+    held: Option<Batch>,
+}
+
+/// A batch and how its items are started.
+struct Batch {
+    id: String,
+    orders: Vec<StartOrder>,
+    tries: u32,
 }
 
 impl Actor for Dispatcher {
@@ -58,7 +71,7 @@ impl Actor for Dispatcher {
         (context, item_type, seen): (Context, String, Arc<Seen>),
     ) -> Result<State, ActorProcessingErr> {
         myself.cast(Msg::Tick)?;
-        Ok(State { context, item_type, seen })
+        Ok(State { context, item_type, seen, held: None })
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
@@ -75,11 +88,12 @@ impl Actor for Dispatcher {
 }
 
 impl State {
-    async fn look(&self) -> Result<(), StoreError> {
+    async fn look(&mut self) -> Result<(), StoreError> {
         let Some(membership) = self.context.lease.good() else { return Ok(()) };
         if self.context.stopping.is_set() {
             return Ok(());
         }
+        self.hand_over_held().await?;
         let store = &self.context.store;
         // First, in every cycle: an UPDATE takes effect with the next one.
         let config = dispatch::config(store, &self.item_type).await?;
@@ -93,7 +107,7 @@ impl State {
         done
     }
 
-    async fn cycle(&self, config: &DispatchConfig) -> Result<(), StoreError> {
+    async fn cycle(&mut self, config: &DispatchConfig) -> Result<(), StoreError> {
         let (store, metrics) = (&self.context.store, &self.context.metrics.dispatch);
         let add = |figure: &AtomicU64, more: u32| figure.fetch_add(u64::from(more), Ordering::Relaxed);
         add(&self.seen.cycles, 1);
@@ -109,21 +123,46 @@ impl State {
         self.seen.claimed.fetch_add(claimed.items.len() as u64, Ordering::Relaxed);
         failpoint::reached("dispatch_claimed");
         let orders = claimed.orders(config);
-        let done = dispatch::hand_over(store, &self.item_type, &claimed.batch, &orders).await?;
+        self.held = Some(Batch { id: claimed.batch, orders, tries: 0 });
+        self.hand_over().await
+    }
+
+    /// Its claims are kept alive meanwhile. Handing over twice does no harm: what is not claimed any more is left alone.
+    async fn hand_over_held(&mut self) -> Result<(), StoreError> {
+        let Some(batch) = &self.held else { return Ok(()) };
+        let store = &self.context.store;
+        if batch.tries >= HAND_OVERS_MAX {
+            dispatch::put_back(store, &self.item_type, &batch.id).await?;
+            self.held = None;
+            return Ok(());
+        }
+        dispatch::keep(store, &self.item_type, &batch.id).await?;
+        self.hand_over().await
+    }
+
+    /// Trouble that passes keeps the batch; after any other its claims become stale, and count.
+    async fn hand_over(&mut self) -> Result<(), StoreError> {
+        let Some(mut batch) = self.held.take() else { return Ok(()) };
+        let done = match dispatch::hand_over(&self.context.store, &self.item_type, &batch.id, &batch.orders).await {
+            Ok(done) => done,
+            Err(error) => {
+                batch.tries += 1;
+                self.held = Some(batch).filter(|_| error.is_transient());
+                return Err(error);
+            }
+        };
+        let metrics = &self.context.metrics.dispatch;
+        let add = |figure: &AtomicU64, more: u32| figure.fetch_add(u64::from(more), Ordering::Relaxed);
         metrics.started.inc_by(u64::from(done.dispatched));
         add(&self.seen.handed_over, done.dispatched);
         add(&self.seen.not_started, done.failed);
         metrics.start_failures.inc_by(u64::from(done.failed));
         metrics.dead_letters.inc_by(u64::from(done.dead));
         if done.lost > 0 {
-            tracing::warn!(
-                batch = claimed.batch,
-                lost = done.lost,
-                "claims of this batch were somebody else's by then"
-            );
+            tracing::warn!(batch = batch.id, lost = done.lost, "claims of this batch were somebody else's by then");
         }
         if done.failed > 0 {
-            tracing::warn!(batch = claimed.batch, failed = done.failed, dead = done.dead, "items could not be started");
+            tracing::warn!(batch = batch.id, failed = done.failed, dead = done.dead, "items could not be started");
         }
         self.context.wake();
         Ok(())

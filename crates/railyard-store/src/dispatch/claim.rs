@@ -3,7 +3,6 @@
 use railyard_core::dispatch::ExecStep;
 use railyard_core::payment::{PaymentStatus, QueueStatus};
 use railyard_core::text::clean_str;
-use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -15,18 +14,27 @@ use crate::holds::{Decision, REASON_CHARS_MAX};
 use crate::row::{count, word};
 use crate::transaction::repeated;
 
-pub(crate) const CLAIM: &str = "SELECT payment_id, context_json FROM dispatch_claim($1, $2)";
+pub(crate) const CLAIM: &str = "SELECT payment_id, context_json::text AS context FROM dispatch_claim($1, $2)";
 
 const HAND_OVER: &str = "
     SELECT dispatched, failed, dead, put_back, lost FROM dispatch_hand_over($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
+const KEEP: &str = "
+    UPDATE payment_exec_queue SET claimed_at = clock_timestamp()
+    WHERE item_type = $1 AND dispatch_batch_id = $2 AND queue_status = 'CLAIMED'";
+
+const PUT_BACK: &str = "
+    UPDATE payment_exec_queue SET queue_status = 'READY', claimed_at = NULL, dispatch_batch_id = NULL,
+      updated_at = clock_timestamp()
+    WHERE item_type = $1 AND dispatch_batch_id = $2 AND queue_status = 'CLAIMED'";
+
 /// A batch of items that are CLAIMED.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
     /// `BATCH-…`.
     pub batch: String,
-    /// Ids and contexts, oldest first; one without a context cannot be started.
-    pub items: Vec<(String, Option<Value>)>,
+    /// Ids and contexts as JSON text, oldest first; one without a context cannot be started.
+    pub items: Vec<(String, Option<String>)>,
 }
 
 /// How an item is to be started, or why it cannot be.
@@ -59,12 +67,14 @@ pub struct Recovered {
 }
 
 /// What a decision to requeue has come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Requeue {
     /// It is READY.
     Done,
     /// It has not ended without success.
     NotEnded(QueueStatus),
+    /// A new run would be once too often, and why: its job was replayed, or a late answer says that it was delivered.
+    Refused(String),
     /// There is no such item.
     Unknown,
 }
@@ -79,7 +89,7 @@ pub async fn claim(store: &Store, item_type: &str) -> Result<Claimed, StoreError
     let statement = conn.prepare_cached(CLAIM).await?;
     let rows = conn.query(&statement, &[&item_type, &batch]).await?;
     conn.ok();
-    let item = |row: &Row| Ok((row.try_get("payment_id")?, row.try_get("context_json")?));
+    let item = |row: &Row| Ok((row.try_get("payment_id")?, row.try_get("context")?));
     Ok(Claimed { batch, items: rows.iter().map(item).collect::<Result<_, StoreError>>()? })
 }
 
@@ -87,7 +97,7 @@ impl Claimed {
     /// What each item consists of, by its executor.
     #[must_use]
     pub fn orders(&self, config: &DispatchConfig) -> Vec<StartOrder> {
-        let steps = |context: &Option<Value>| match context {
+        let steps = |context: &Option<String>| match context {
             Some(context) => config.executor.steps(context, &config.first_rail, &config.step_rails),
             None => Err("has no context".to_owned()),
         };
@@ -138,7 +148,30 @@ pub async fn hand_over(
     .await
 }
 
-/// Brings items back whose dispatcher died with them, at most as many as the configuration says.
+/// Says that this batch's dispatcher lives, so that its claims do not become stale: for who could not hand it over yet.
+///
+/// # Errors
+/// Errors of the database.
+pub async fn keep(store: &Store, item_type: &str, batch: &str) -> Result<(), StoreError> {
+    let conn = store.work().await?;
+    conn.execute(KEEP, &[&item_type, &batch]).await?;
+    conn.ok();
+    Ok(())
+}
+
+/// Gives a batch up without a count: its items are READY for whoever claims next.
+///
+/// # Errors
+/// Errors of the database.
+pub async fn put_back(store: &Store, item_type: &str, batch: &str) -> Result<(), StoreError> {
+    let conn = store.work().await?;
+    conn.execute(PUT_BACK, &[&item_type, &batch]).await?;
+    conn.ok();
+    Ok(())
+}
+
+/// Brings items back whose dispatcher died with them, and gives up what has failed too often; at most as many of either as
+/// the configuration says.
 ///
 /// # Errors
 /// Errors of the database; nothing was changed.
@@ -156,8 +189,13 @@ pub async fn recover(store: &Store, item_type: &str) -> Result<Recovered, StoreE
 pub async fn requeue(store: &Store, item_type: &str, id: &str, decision: Decision<'_>) -> Result<Requeue, StoreError> {
     let reason = clean_str(decision.reason, REASON_CHARS_MAX);
     let conn = store.api().await?;
-    let sql = "SELECT dispatch_requeue($1, $2, $3, $4)";
-    let done: bool = conn.query_one(sql, &[&item_type, &id, &decision.actor, &reason]).await?.try_get(0)?;
+    let sql = "SELECT done, refused FROM dispatch_requeue($1, $2, $3, $4)";
+    let row = conn.query_one(sql, &[&item_type, &id, &decision.actor, &reason]).await?;
+    let done: bool = row.try_get("done")?;
+    if let Some(why) = row.try_get("refused")? {
+        conn.ok();
+        return Ok(Requeue::Refused(why));
+    }
     let status = "SELECT queue_status FROM payment_exec_queue WHERE item_type = $1 AND payment_id = $2";
     let found = match done {
         true => None,

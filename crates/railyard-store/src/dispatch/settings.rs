@@ -25,17 +25,11 @@ const GET: &str = "
     FROM exec_rate_config WHERE item_type = $1";
 
 const SET: &str = "
-    INSERT INTO exec_rate_config (item_type, enabled, batch_size, dispatch_interval_secs, jitter_window_ms,
-      pre_start_buffer_mins, max_dispatch_retries, stale_claim_threshold_mins, max_stale_recovery_per_cycle,
-      exec_workflow_type, exec_task_queue, step_rails, rate_config)
-    VALUES ($1, $2::boolean::integer, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
-    ON CONFLICT (item_type) DO UPDATE SET enabled = excluded.enabled, batch_size = excluded.batch_size,
-      dispatch_interval_secs = excluded.dispatch_interval_secs, jitter_window_ms = excluded.jitter_window_ms,
-      pre_start_buffer_mins = excluded.pre_start_buffer_mins, max_dispatch_retries = excluded.max_dispatch_retries,
-      stale_claim_threshold_mins = excluded.stale_claim_threshold_mins,
-      max_stale_recovery_per_cycle = excluded.max_stale_recovery_per_cycle,
-      exec_workflow_type = excluded.exec_workflow_type, exec_task_queue = excluded.exec_task_queue,
-      step_rails = excluded.step_rails, rate_config = excluded.rate_config, updated_at = clock_timestamp()";
+    UPDATE exec_rate_config SET enabled = $2::boolean::integer, batch_size = $3, dispatch_interval_secs = $4,
+      jitter_window_ms = $5, pre_start_buffer_mins = $6, max_dispatch_retries = $7, stale_claim_threshold_mins = $8,
+      max_stale_recovery_per_cycle = $9, exec_workflow_type = $10, exec_task_queue = $11, step_rails = $12,
+      rate_config = $13, updated_at = clock_timestamp()
+    WHERE item_type = $1";
 
 const AUDIT: &str = "
     SELECT audit_id, batch_id, item_type, payment_id, action, status_before, status_after, detail, created_at
@@ -108,30 +102,105 @@ pub async fn settings(store: &Store, item_type: &str) -> Result<Option<Settings>
     found.as_ref().map(read).transpose()
 }
 
-/// Makes them a type's settings from its next cycle on, and writes down who did.
+/// What is to change; what is not named stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// See [`Settings`], as all of these.
+    pub enabled: Option<bool>,
+    /// In their order there: from `batch_size` to `max_stale_recovery_per_cycle`.
+    pub numbers: [Option<u32>; 7],
+    /// What makes an item's steps.
+    pub executor: Option<Executor>,
+    /// The rail of the first step.
+    pub first_rail: Option<String>,
+    /// Rails of later steps, by name: all of them.
+    pub step_rails: Option<BTreeMap<String, String>>,
+    /// The planner's configuration.
+    pub rate_config: Option<String>,
+}
+
+impl Settings {
+    fn changed(&self, change: Change) -> Self {
+        let mut next = self.clone();
+        let numbers = [
+            &mut next.batch_size,
+            &mut next.dispatch_interval_s,
+            &mut next.jitter_window_ms,
+            &mut next.pre_start_buffer_min,
+            &mut next.max_dispatch_retries,
+            &mut next.stale_claim_threshold_min,
+            &mut next.max_stale_recovery_per_cycle,
+        ];
+        for (number, given) in numbers.into_iter().zip(change.numbers) {
+            *number = given.unwrap_or(*number);
+        }
+        next.enabled = change.enabled.unwrap_or(next.enabled);
+        next.executor = change.executor.unwrap_or(next.executor);
+        next.first_rail = change.first_rail.unwrap_or(next.first_rail);
+        next.step_rails = change.step_rails.unwrap_or(next.step_rails);
+        next.rate_config = change.rate_config.unwrap_or(next.rate_config);
+        next
+    }
+
+    fn json(&self) -> Value {
+        json!({ "enabled": self.enabled, "batchSize": self.batch_size, "dispatchIntervalSecs": self.dispatch_interval_s,
+            "jitterWindowMs": self.jitter_window_ms, "preStartBufferMins": self.pre_start_buffer_min,
+            "maxDispatchRetries": self.max_dispatch_retries, "staleClaimThresholdMins": self.stale_claim_threshold_min,
+            "maxStaleRecoveryPerCycle": self.max_stale_recovery_per_cycle, "execWorkflowType": self.executor.as_str(),
+            "execTaskQueue": self.first_rail, "stepRails": self.step_rails, "rateConfig": self.rate_config })
+    }
+}
+
+/// Changes a type's settings from its next cycle on, and writes down who did, what was and what is. The row is read under
+/// its lock: what somebody else has changed meanwhile, the kill switch above all, stays. None if the type has no row.
 ///
 /// # Errors
-/// [`StoreError::Invalid`] for a rail that is not configured; errors of the database.
-pub async fn set_settings(store: &Store, settings: &Settings, actor: &str) -> Result<(), StoreError> {
+/// [`StoreError::Invalid`] for a rail or a rate configuration that there is not; errors of the database.
+pub async fn set_settings(
+    store: &Store,
+    item_type: &str,
+    change: Change,
+    actor: &str,
+) -> Result<Option<Settings>, StoreError> {
     let conn = begin(store, "").await?;
-    let result = set_in(&conn, settings, actor).await;
+    let result = set_in(&conn, item_type, change, actor).await;
     end(conn, result).await
 }
 
-async fn set_in(conn: &Conn, settings: &Settings, actor: &str) -> Result<(), StoreError> {
+async fn set_in(conn: &Conn, item_type: &str, change: Change, actor: &str) -> Result<Option<Settings>, StoreError> {
+    let found = conn.query_opt(&format!("{GET} FOR UPDATE"), &[&item_type]).await?;
+    let Some(before) = found.as_ref().map(read).transpose()? else { return Ok(None) };
+    let settings = before.changed(change);
+    check(conn, &settings).await?;
+    write(conn, &settings).await?;
+    let detail = json!({ "itemType": item_type, "before": before.json(), "after": settings.json() });
+    audit::append(conn, &Entry { detail: Some(detail), ..Entry::new("dispatch.set", actor) }).await?;
+    Ok(Some(settings))
+}
+
+/// What only the database knows: whether what is named is there.
+async fn check(conn: &Conn, settings: &Settings) -> Result<(), StoreError> {
     let refuse = |field: &str, detail: &str| {
         Err(StoreError::Invalid { field: field.to_owned(), detail: detail.to_owned(), ordinal: 1 })
     };
-    let rails: Vec<&str> =
-        std::iter::once(&settings.first_rail).chain(settings.step_rails.values()).map(String::as_str).collect();
-    let known = "SELECT count(DISTINCT r.rail_type) = (SELECT count(DISTINCT n) FROM unnest($1::text[]) n)
-                 FROM rail r WHERE r.rail_type = ANY ($1)";
-    if !conn.query_one(known, &[&rails]).await?.try_get::<_, bool>(0)? {
-        return refuse("exec_task_queue", "is not a configured rail, or one of step_rails is not");
+    let known = "SELECT NOT EXISTS (SELECT 1 FROM unnest($1::text[]) AS n(name)
+                                    WHERE NOT EXISTS (SELECT 1 FROM rail r WHERE r.rail_type = n.name))";
+    let later: Vec<&str> = settings.step_rails.values().map(String::as_str).collect();
+    for (field, rails) in [("exec_task_queue", vec![settings.first_rail.as_str()]), ("step_rails", later)] {
+        if !conn.query_one(known, &[&rails]).await?.try_get::<_, bool>(0)? {
+            return refuse(field, "names a rail that is not configured");
+        }
     }
-    if !is_config_name(&settings.rate_config) {
+    let planned = "SELECT EXISTS (SELECT 1 FROM rate_limit_config c WHERE c.config_name = $1 AND c.is_active)";
+    if !is_config_name(&settings.rate_config)
+        || !conn.query_one(planned, &[&settings.rate_config]).await?.try_get::<_, bool>(0)?
+    {
         return refuse("rate_config", "is not the name of a rate configuration");
     }
+    Ok(())
+}
+
+async fn write(conn: &Conn, settings: &Settings) -> Result<(), StoreError> {
     let number = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     let numbers = [
         settings.batch_size,
@@ -161,9 +230,7 @@ async fn set_in(conn: &Conn, settings: &Settings, actor: &str) -> Result<(), Sto
         &settings.rate_config,
     ];
     conn.execute(SET, &parameters).await?;
-    let detail =
-        json!({ "itemType": settings.item_type, "enabled": settings.enabled, "batchSize": settings.batch_size });
-    audit::append(conn, &Entry { detail: Some(detail), ..Entry::new("dispatch.set", actor) }).await
+    Ok(())
 }
 
 /// The newest rows of the audit log, at most [`AUDIT_MAX`] and one more, older than `before`.

@@ -261,6 +261,18 @@ async fn a_slot_that_was_given_back_is_not_written_with() {
 }
 
 #[tokio::test]
+async fn what_was_asked_for_before_and_not_accepted_decides_nothing() {
+    let t = TestStore::new().await;
+    break_table(&t, "payment", "a").await;
+    let far = t.one::<Timestamp>("SELECT clock_timestamp()").await + SignedDuration::from_hours(720);
+    one(&t, Payment { requested_time: Some(far), ..payment("a") }).await;
+    assert_eq!(t.one::<i64>("SELECT count(*) FROM rate_limit_event_slot").await, 1, "it waits to be given back");
+    mend_table(&t, "payment").await;
+    let answer = one(&t, payment("a")).await;
+    assert!(enqueued(&answer).scheduled < far - SignedDuration::from_hours(700), "{answer:?}");
+}
+
+#[tokio::test]
 async fn s0_04_contexts_without_a_queue_row_are_swept() {
     let t = TestStore::new().await;
     enqueued(&one(&t, payment("a")).await);

@@ -85,8 +85,7 @@ async fn slots(store: &Store, prepared: &[Prepared]) -> Result<Vec<Timestamp>, S
     }
     let mut slots = vec![Timestamp::UNIX_EPOCH; prepared.len()];
     for ((config, requested), indices) in by_time {
-        let event_ids: Vec<String> =
-            indices.iter().map(|index| slot_event(&prepared[*index].planned.payment.payment_id)).collect();
+        let event_ids: Vec<String> = indices.iter().map(|index| prepared[*index].slot_event()).collect();
         let asked =
             SlotRequest { config, event_ids: &event_ids, requested: Some(requested), confirm_s: Some(CONFIRM_S) };
         let assigned = rate::assign(store, asked).await.map_err(|error| match error {
@@ -134,6 +133,10 @@ async fn write(
 impl Prepared {
     fn id(&self) -> &str {
         &self.planned.payment.payment_id
+    }
+
+    fn slot_event(&self) -> String {
+        slot_event(self.id(), &self.content_hash)
     }
 }
 
@@ -184,7 +187,7 @@ async fn enqueue(conn: &Conn, new: &[(&Prepared, Timestamp)]) -> Result<HashMap<
     let groups: Vec<&str> = new.iter().map(|(one, _)| one.group.as_str()).collect();
     let requested: Vec<Timestamp> = new.iter().map(|(one, _)| one.planned.requested).collect();
     let slots: Vec<Timestamp> = new.iter().map(|(_, slot)| *slot).collect();
-    let events: Vec<String> = ids.iter().map(|id| slot_event(id)).collect();
+    let events: Vec<String> = new.iter().map(|(one, _)| one.slot_event()).collect();
     let statement = conn.prepare_cached(ENQUEUE).await?;
     let rows = conn.query(&statement, &[&PAYMENT, &ids, &groups, &requested, &slots, &events]).await?;
     let mut placed: HashMap<String, (Timestamp, i64)> = HashMap::with_capacity(rows.len());

@@ -21,6 +21,8 @@ use crate::transaction::{begin, end};
 pub const REPLAN_LEAD: Duration = Duration::from_secs(60);
 /// Slots of one call.
 pub const REPLAN_MAX: i64 = 200_000;
+/// Items have taken their times from these: see [`replan`].
+const OF_ITEMS: &str = "SELECT item_type FROM exec_rate_config WHERE rate_config = $1 ORDER BY item_type LIMIT 1";
 /// Rows of one statement.
 const CHUNK: usize = 10_000;
 const STRETCHES: usize = 1_000_000;
@@ -54,8 +56,9 @@ pub struct Replanned {
 /// what would become of it.
 ///
 /// # Errors
-/// [`RateError::UnknownConfig`]; [`StoreError::Conflict`] if there are more than [`REPLAN_MAX`], or the calendar has no
-/// room for them; errors of the database.
+/// [`RateError::UnknownConfig`]; [`StoreError::Conflict`] if there are more than [`REPLAN_MAX`], the calendar has no room
+/// for them, or scheduled items are planned by it: their times are written down when they are accepted, and do not move
+/// with their slots; errors of the database.
 pub async fn replan(store: &Store, name: &str, reason: Option<&str>, actor: &str) -> Result<Replanned, RateError> {
     let conn = begin(store, SETTINGS).await?;
     let result = replan_in(&conn, name, reason, actor).await;
@@ -73,6 +76,11 @@ async fn replan_in(
         conn.execute("SELECT pg_advisory_xact_lock(rate_lock_of($1), -1)", &[&name]).await?;
     }
     let Some((config, now)) = active_in(conn, name).await? else { return Ok(None) };
+    if let Some(row) = conn.query_opt(OF_ITEMS, &[&name]).await? {
+        let of: String = row.try_get("item_type")?;
+        let detail = format!("scheduled items of type {of} are planned by it, and they do not move with their slots");
+        return Err(StoreError::Conflict { detail });
+    }
     let earliest = now.checked_add(REPLAN_LEAD).unwrap_or(now);
     let movable = conn.query(MOVABLE, &[&name, &earliest, &(REPLAN_MAX + 1)]).await?;
     if movable.len() as u64 > REPLAN_MAX.unsigned_abs() {

@@ -432,3 +432,13 @@ async fn old_counters_and_slots_are_tidied_away() {
     assert_eq!(t.one::<i64>("SELECT count(*) FROM rate_limit_window_counter").await, 3);
     assert_eq!(t.one::<i64>("SELECT count(*) FROM rate_limit_run").await, 1);
 }
+
+/// Their times are copies: slots alone would move, and items would start when others have the room.
+#[tokio::test]
+async fn what_items_are_planned_by_is_not_planned_anew() {
+    let t = TestStore::new().await;
+    for reason in [None, Some("more capacity")] {
+        let refused = replan(&t.store, "payments", reason, "test").await.unwrap_err().to_string();
+        assert!(refused.contains("PAYMENT"), "{refused}");
+    }
+}
