@@ -214,7 +214,7 @@ impl Client {
             tokio::time::sleep(gate.wait()).await;
         }
         if gate.look().is_err() {
-            return refused(&gate).unwrap_or_else(|| failed(ErrorCode::InvalidRequest, "refused", true));
+            return refused(&gate, None).unwrap_or_else(|| failed(ErrorCode::InvalidRequest, "refused", true));
         }
         // Others are looked at when their bytes go out.
         let asks_when_connected = call.permit.is_some() || payload.is_empty();
@@ -235,7 +235,8 @@ impl Client {
         if let Some(reading) = reading {
             return self.read(call, reading.received);
         }
-        if let Some(outcome) = refused(&gate) {
+        let refusal = ended.as_ref().ok().and_then(|ended| failure::refusal(ended.as_ref().err()?));
+        if let Some(outcome) = refused(&gate, refusal) {
             return outcome;
         }
         let Failure { code, detail } = match ended {
@@ -271,9 +272,9 @@ async fn within<T>(timeout: Duration, exchange: impl Future<Output = T>) -> Resu
     tokio::time::timeout(LATE_LOOK, exchange).await.map_err(|_| Elapsed)
 }
 
-/// What a closed gate means for the attempt; none if it never refused.
-fn refused(gate: &Gate) -> Option<CallOutcome> {
-    let code = gate.refused()?;
+/// What a closed gate means for the attempt; none if it never refused. `refusal`: the one that the call failed by.
+fn refused(gate: &Gate, refusal: Option<ErrorCode>) -> Option<CallOutcome> {
+    let code = gate.refused().or(refusal)?;
     Some(if gate.handed_out() {
         let Failure { code, detail } = failure::cut_short(code);
         failed(code, &detail, true)

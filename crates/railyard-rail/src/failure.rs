@@ -9,6 +9,7 @@ use std::io;
 
 use railyard_core::ErrorCode;
 
+use crate::gate::WriteRefused;
 use crate::guard::AddressRefused;
 use crate::resolver::LookupFailed;
 use crate::tls;
@@ -26,6 +27,11 @@ impl Failure {
     fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
         Self { code, detail: detail.into() }
     }
+}
+
+/// Why no connection was taken for this request, if that is what ended it.
+pub(crate) fn refusal(error: &reqwest::Error) -> Option<ErrorCode> {
+    chain(error).find_map(|error| error.downcast_ref::<WriteRefused>()).map(|refused| refused.0)
 }
 
 /// Reads the client's error. `sent`: bytes of the request may have reached the receiver.

@@ -66,21 +66,25 @@ impl Gate {
         !self.handed_out() && self.permit.is_some_and(|permit| BootInstant::at(permit.not_after).has_passed())
     }
 
-    /// Asks once. The first refusal is remembered.
-    pub(crate) fn look(&self) -> Result<(), WriteRefused> {
-        let leave = match () {
+    fn leave(&self) -> Result<(), ErrorCode> {
+        match () {
             () if self.deadline.has_passed() => Err(ErrorCode::DeadlineTooClose),
             () if self.is_too_late() => Err(ErrorCode::PermitBurnt),
             () => (self.may_write)(),
-        };
-        leave.map_err(|code| WriteRefused(*self.refused.get_or_init(|| code)))
+        }
     }
 
-    /// Asked when a connection is there: whether the request may go out on it.
+    /// Asks once. The first refusal is remembered.
+    pub(crate) fn look(&self) -> Result<(), WriteRefused> {
+        self.leave().map_err(|code| WriteRefused(*self.refused.get_or_init(|| code)))
+    }
+
+    /// Asked when a connection is there: whether the request may go out on it. Not remembered: the request may have gone
+    /// out on another one that became free first, and then it was sent. A call that failed by this has it in its error.
     pub(crate) fn connected(&self) -> Result<(), WriteRefused> {
         match self.silent {
-            true => self.look(),
-            false if self.is_too_late() => Err(WriteRefused(*self.refused.get_or_init(|| ErrorCode::PermitBurnt))),
+            true => self.leave().map_err(WriteRefused),
+            false if self.is_too_late() => Err(WriteRefused(ErrorCode::PermitBurnt)),
             false => Ok(()),
         }
     }
@@ -99,7 +103,7 @@ impl Gate {
 /// Ends the connection from inside.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("may not write: {0}")]
-pub(crate) struct WriteRefused(ErrorCode);
+pub(crate) struct WriteRefused(pub(crate) ErrorCode);
 
 /// A payload that goes out through a gate.
 pub(crate) struct GatedBody {
