@@ -56,7 +56,8 @@ async fn trap_ten_in_ten_seconds_hold_through_a_kill_and_an_outage() {
     assert_eq!(alone, 0, "{alone} calls started without the database");
     way.set(Mode::Pass);
     nodes[0].start();
-    fleet.all_completed(30).await;
+    // Slots are a second apart, and those that the dead node had or that passed in the outage are gone.
+    fleet.all_completed_within(LATER * 2, 30).await;
     let most = most_within(&all_starts(&rail), Duration::from_secs(10));
     assert!(most <= 10, "{most} starts within ten seconds");
     assert!(most > 5, "only {most}: the limit was not what bounded them");
