@@ -291,7 +291,7 @@ ADAPT = {
     "createPayments": lambda case: items(case.body, payment),
     "getDispatchConfig": lambda case: case.path_parameters.update(itemType="PAYMENT"),
     "setDispatchConfig": dispatch_config,
-    "requeueDeadLetter": path_id(WORLD.make_dead_letter, 0.1),
+    "requeueDeadLetter": path_id(WORLD.make_dead_letter, 0.5),
     "getPayment": path_id(WORLD.make_payment),
     "createSubscription": lambda case: subscription(case.body),
     "getSubscription": path_id(WORLD.make_subscription),

@@ -158,8 +158,9 @@ fn change(mut fields: Fields<'_>) -> Result<Change, Problem> {
     if !change.first_rail.as_deref().is_none_or(is_rail) {
         fields.error("execTaskQueue", "is not the name of a rail");
     }
-    if fields.has("stepRails") {
-        let rails: BTreeMap<String, String> = fields.map("stepRails").into_iter().collect();
+    let given = fields.has("stepRails");
+    let rails: BTreeMap<String, String> = fields.map("stepRails").into_iter().collect();
+    if given {
         if !rails.iter().all(|(step, rail)| is_item_type(step) && is_rail(rail)) {
             fields.error("stepRails", "is not an object of steps and their rails, like {\"NOTIFY\": \"partners\"}");
         }

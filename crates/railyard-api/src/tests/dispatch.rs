@@ -39,6 +39,8 @@ async fn s0_08_s0_09_settings_are_shown_and_changed_with_who_did_it() {
     let mut fields = put(&api, CONFIG, &wrong).await.fields();
     fields.sort_unstable();
     assert_eq!(fields, ["batchSize", "dispatchIntervalSecs", "execTaskQueue", "execWorkflowType", "more", "stepRails"]);
+    let nothing = put(&api, CONFIG, &json!({ "stepRails": null, "rateConfig": null })).await;
+    assert_eq!((nothing.status, &nothing.json()["stepRails"]["NOTIFY"]), (StatusCode::OK, &json!("webhook")));
     assert_eq!(put(&api, CONFIG, &json!({ "execTaskQueue": "nowhere" })).await.fields(), ["execTaskQueue"]);
     assert_eq!(put(&api, CONFIG, &json!({ "stepRails": { "NOTIFY": "nowhere" } })).await.fields(), ["stepRails"]);
     for name in ["no name", "nobodys"] {
