@@ -53,12 +53,15 @@ pub(crate) enum Visit {
     WrongCookie,
     /// Knows the cookie, and announces a frame of 2^63 bytes.
     LongFrame,
+    /// Knows the cookie, and says nothing after that.
+    Mute,
     /// A byte now and then.
     Drip,
 }
 
 impl Visit {
-    pub(crate) const ALL: [Self; 5] = [Self::Silent, Self::Babble, Self::WrongCookie, Self::LongFrame, Self::Drip];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Silent, Self::Babble, Self::WrongCookie, Self::LongFrame, Self::Mute, Self::Drip];
 
     /// By which metric, and under which reason, it is counted; and what the log says of it, once.
     pub(crate) fn counted(self) -> (&'static str, &'static str, &'static str) {
@@ -66,7 +69,8 @@ impl Visit {
             Self::Silent | Self::Drip => ("railyard_link_refused_total", "deadline", "reason=\"deadline\""),
             Self::Babble => ("railyard_link_refused_total", "frame", "reason=\"frame\""),
             Self::WrongCookie => ("railyard_link_refused_total", "cookie", "reason=\"cookie\""),
-            Self::LongFrame => ("railyard_links_ended_total", "frame", "a link was ended"),
+            Self::LongFrame => ("railyard_links_ended_total", "frame", "why=\"frame\""),
+            Self::Mute => ("railyard_links_ended_total", "deadline", "why=\"deadline\""),
         }
     }
 
@@ -94,6 +98,11 @@ impl Visit {
                 for _ in 0..64 {
                     stream.write_all(&noise).await?;
                 }
+            }
+            Self::Mute => {
+                greet(&mut stream, cookie.as_bytes()).await?;
+                // Until the node has had enough; whatever it says meanwhile.
+                while stream.read(&mut [0; 1024]).await? > 0 {}
             }
             Self::Drip => {
                 for byte in hello().encode() {

@@ -57,9 +57,9 @@ fn hostile_time() -> Duration {
 /// The most that memory may grow by: 32 MiB.
 const GROWTH_MAX: u64 = 32 << 20;
 
-/// Strangers of every kind at once: silent ones, babblers, wrong cookies, right cookies with frames that are too long.
-/// The node goes on, linked and delivering, says each once and counts each. In the long form each kind has its minute
-/// by itself as well.
+/// Strangers of every kind at once: silent ones, babblers, wrong cookies, right cookies with frames that are too long or
+/// with nothing behind them. The node goes on, linked and delivering, says each once and counts each. In the long form
+/// each kind has its minute by itself as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn links_strangers_cost_little_and_are_counted() {
     let fleet = LinkedFleet::new().await;
@@ -100,7 +100,7 @@ async fn links_strangers_cost_little_and_are_counted() {
     linked_to(&a, 2).await;
 }
 
-/// Clients with certificates of another authority, as fast as they can.
+/// Clients with certificates of another authority, as fast as they can, beside some that never begin with TLS.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn links_forged_certificates_cost_little_and_are_counted() {
     let fleet = LinkedFleet::new().await;
@@ -110,8 +110,13 @@ async fn links_forged_certificates_cost_little_and_are_counted() {
     let mut work = Work { fleet: &fleet.fleet, rail: &rail, node: &a, delivered: 0 };
     let client = Authority::new().client(NAME, fleet.authority());
     let end = Instant::now() + hostile_time() / 2;
-    let came = work.meanwhile("WrongCertificate", hostile::forge(&client, door, end)).await;
+    let both = async {
+        let (forging, silent) = (hostile::forge(&client, door, end), hostile::visit(&[Visit::Silent], door, COOKIE, end));
+        tokio::join!(forging, silent).0
+    };
+    let came = work.meanwhile("WrongCertificate", both).await;
     assert!(came > 20, "{came} forgers");
+    assert!(reason(&a, "railyard_link_refused_total", "deadline").await >= 2.0, "who never begins is closed");
     let counted = reason(&a, "railyard_link_refused_total", "certificate").await;
     let lines = said(&a, "reason=\"certificate\"");
     println!("WrongCertificate: {counted} counted, said {lines} times");
