@@ -27,7 +27,7 @@ async fn owned(fleet: &Fleet, name: &str) -> Vec<i16> {
 }
 
 /// Waits until these, and nobody else, own everything, none of them less than a fair share's half.
-async fn shared_by(fleet: &Fleet, names: &[&str]) {
+pub(crate) async fn shared_by(fleet: &Fleet, names: &[&str]) {
     let fair = 256 / i64::try_from(names.len()).unwrap();
     eventually(LATER, &format!("{names:?} share the partitions"), || async {
         let shares = shares(fleet).await;
@@ -51,13 +51,13 @@ async fn at_rest(fleet: &Fleet) {
 }
 
 /// A group whose partition this node owns.
-async fn group_of(fleet: &Fleet, name: &str) -> String {
+pub(crate) async fn group_of(fleet: &Fleet, name: &str) -> String {
     let sql = "SELECT 'g-' || n FROM generate_series(1, 2000) n, partition_lease l, node o
                WHERE l.partition_id = partition_of('g-' || n) AND l.owner = o.node_id AND o.name = $1 LIMIT 1";
     fleet.world.sql.query_one(sql, &[&name]).await.unwrap().get(0)
 }
 
-async fn three(fleet: &Fleet) -> [NodeProcess; 3] {
+pub(crate) async fn three(fleet: &Fleet) -> [NodeProcess; 3] {
     let nodes = [fleet.node("a"), fleet.node("b"), fleet.node("c")];
     for node in &nodes {
         node.start();

@@ -11,6 +11,7 @@ mod cluster;
 mod crash;
 mod database;
 mod deaf;
+mod decisions;
 mod fleet;
 mod freeze;
 mod hand;
