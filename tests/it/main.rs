@@ -14,6 +14,7 @@ mod deaf;
 mod decisions;
 mod fleet;
 mod freeze;
+mod half_open;
 mod hand;
 mod holds;
 mod hooks;

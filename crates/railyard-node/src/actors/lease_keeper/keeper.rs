@@ -11,6 +11,7 @@ use railyard_store::clock::boottime;
 use railyard_store::connect::Dedicated;
 use railyard_store::lease;
 use railyard_store::ownership::{self, View};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::Orders;
@@ -21,6 +22,9 @@ use crate::lease::Membership;
 
 /// Renewals after which a member counts as stable.
 const STABLE_RENEWALS: u32 = 3;
+/// A renewal takes a third of a lease at most and a turn two, so that a connection which has gone dead without a word
+/// leaves a third to renew on another one.
+const THIRDS: u32 = 3;
 /// Renewals for which an owner keeps a partition at least.
 const KEEP_RENEWALS: u32 = 2;
 /// Shortest time between two turns, and how long after a lease's end it is taken for lapsed.
@@ -41,11 +45,11 @@ impl Keeper {
 
     pub(super) async fn run(mut self) {
         while !self.orders.leaves() {
-            let turn = tokio::time::timeout(self.context.options.lease, self.turn()).await;
+            let turn = timeout(self.context.options.lease * 2 / THIRDS, self.turn()).await;
             let wait = match turn {
                 Ok(Ok(wait)) => wait,
                 Ok(Err(error)) => self.failed(&error),
-                Err(_) => self.failed(&StoreError::Unavailable { detail: "no answer within the lease".to_owned() }),
+                Err(_) => self.failed(&no_answer()),
             };
             self.rest(wait).await;
         }
@@ -96,7 +100,9 @@ impl Keeper {
         let before = boottime();
         let node = match &self.membership {
             Some(membership) => {
-                if !lease::renew(&connection.client, membership.node, options.lease).await? {
+                let renewing = lease::renew(&connection.client, membership.node, options.lease);
+                let renewed = timeout(options.lease / THIRDS, renewing).await.map_err(|_| no_answer())?;
+                if !renewed? {
                     self.lose("the database no longer has it");
                     return Ok(None);
                 }
@@ -230,14 +236,17 @@ impl Keeper {
         let Some(membership) = self.membership.take() else { return };
         self.context.lease.withdraw(membership.node);
         let Some(connection) = self.connection.as_mut() else { return };
-        let left =
-            tokio::time::timeout(self.context.options.renewal, lease::leave(&mut connection.client, membership.node));
+        let left = timeout(self.context.options.renewal, lease::leave(&mut connection.client, membership.node));
         match left.await {
             Ok(Ok(())) => tracing::info!(node_id = %membership.node, "left"),
             Ok(Err(error)) => tracing::warn!(%error, "could not say goodbye: the lease runs out"),
             Err(_) => tracing::warn!("could not say goodbye in time: the lease runs out"),
         }
     }
+}
+
+fn no_answer() -> StoreError {
+    StoreError::Unavailable { detail: "no answer to the lease's statements in time".to_owned() }
 }
 
 fn not_connected() -> StoreError {
