@@ -1,11 +1,15 @@
 //! `/healthz`: the runtime turns. `/readyz`: this node takes work, and the database answers.
+//!
+//! A process that waits for its database says both as well ([`starting`]): who gets no answer starts it again, which
+//! brings no database back.
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
 use railyard_store::Store;
 use serde::Serialize;
 use tokio::sync::Mutex;
@@ -45,6 +49,18 @@ impl Pings {
 
 pub(crate) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(live)).routes(routes!(ready))
+}
+
+/// What a process answers before there is a node: it lives and is not ready, and everything else is to be asked later.
+/// Nothing of it needs a token.
+pub fn starting() -> Router {
+    let live = || async { Json(Health { status: "live", reasons: Vec::new() }) };
+    let ready = || async {
+        let reasons = vec!["it is starting, or waiting for the database".to_owned()];
+        (StatusCode::SERVICE_UNAVAILABLE, Json(Health { status: "not ready", reasons }))
+    };
+    let later = || async { Problem::unavailable("this node is starting, or waiting for the database") };
+    Router::new().route("/healthz", get(live)).route("/readyz", get(ready)).fallback(later)
 }
 
 /// How a node is.

@@ -45,6 +45,7 @@ use axum::http::{Method, Uri};
 use utoipa_axum::router::OpenApiRouter;
 
 pub use auth::{Auth, Role, Token, TokenError};
+pub use health::starting;
 pub use openapi::openapi_json;
 pub use problem::Problem;
 pub use serve::{ServeOptions, serve};

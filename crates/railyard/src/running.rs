@@ -1,7 +1,7 @@
 //! One node and its API, from the first look at the database to the last answer.
 //!
-//! Start: wait for the database, look at the schema, write the configured rails, take the API's port, start the node,
-//! serve. Stop: at the first SIGTERM or SIGINT the node turns not ready, takes nothing more and lets running calls end
+//! Start: take the API's port, wait for the database, look at the schema, write the configured rails, start the node,
+//! serve; from the first moment on the port answers that the process lives. Stop: at the first SIGTERM or SIGINT the node turns not ready, takes nothing more and lets running calls end
 //! and settle, while the API still answers; then the API ends. A second signal ends the process at once, as a kill
 //! would: what was in flight is on record and is healed by others, or by the next start.
 
@@ -25,6 +25,8 @@ use crate::signals::Signals;
 
 /// What of the grace period is kept for the API's last answers.
 const API_DRAIN: Duration = Duration::from_secs(5);
+/// What answers of the time before the node may take until the API follows.
+const EARLY_DRAIN: Duration = Duration::from_millis(500);
 /// How often the actors are asked what they do.
 const OBSERVE_EVERY: Duration = Duration::from_secs(1);
 
@@ -58,10 +60,10 @@ impl Running {
     async fn start(&self) -> anyhow::Result<Started> {
         let config = &self.config;
         let store = Store::new(config.store()?)?;
-        database::prepare(&store, config, self.migrate).await?;
         let listener = TcpListener::bind(config.api.listen).await;
         let listener = listener.with_context(|| format!("api.listen: cannot listen on {}", config.api.listen))?;
         let address = listener.local_addr()?;
+        let listener = answering(listener, database::prepare(&store, config, self.migrate)).await?;
         let registry = prometheus::Registry::new();
         let node =
             Node::start(config.node_options(self.links.clone()), store.clone(), Arc::clone(&self.keys), &registry)
@@ -79,6 +81,27 @@ impl Running {
         tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "started");
         Ok(Started { node, view, api, listener, address })
     }
+}
+
+/// Does what comes before the node, while the port answers that there is none yet. Returns the port.
+async fn answering(
+    listener: TcpListener,
+    doing: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<TcpListener> {
+    // Two handles to one socket: who connects between the two servers waits for the second.
+    let listener = listener.into_std()?;
+    let early = TcpListener::from_std(listener.try_clone()?)?;
+    let done = Notify::new();
+    let options = ServeOptions { drain_timeout: EARLY_DRAIN, ..ServeOptions::default() };
+    let serving = railyard_api::serve(early, railyard_api::starting(), done.notified(), options);
+    let doing = async {
+        let result = doing.await;
+        done.notify_one();
+        result
+    };
+    let ((), result) = tokio::join!(serving, doing);
+    result?;
+    Ok(TcpListener::from_std(listener)?)
 }
 
 struct Started {

@@ -1,6 +1,7 @@
 //! What stops a start, by name; what a start waits for.
 
-use railyard_testkit::{Sandbox, TestDb, eventually};
+use railyard_testkit::{FaultProxy, Mode, Sandbox, TestDb, eventually, eventually_some};
+use serde_json::json;
 
 use crate::{Installation, SOON, sandbox};
 
@@ -50,6 +51,30 @@ async fn a_database_that_is_away_is_waited_for_and_a_signal_ends_the_wait() {
     eventually(SOON, "it says that it waits", || async { node.log().contains("waiting for the database") }).await;
     node.term();
     assert_eq!(node.await_exit(SOON).await, 0, "{}", node.log());
+}
+
+/// An orchestrator that got no answer would start it again and again, later and later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_waits_for_its_database_lives_and_goes_on_by_itself() {
+    let there = Installation::new().await;
+    let direct = there.db.url();
+    let address = direct.split_once('@').unwrap().1.split('/').next().unwrap().parse().unwrap();
+    let way = FaultProxy::postgres(address).await;
+    way.set(Mode::Refuse);
+    let sandbox = sandbox(&way.url(direct));
+    let node = sandbox.idle_node();
+    node.start();
+    let first = eventually_some(SOON, "it answers", || async { node.http().get("/healthz").await.ok() }).await;
+    assert_eq!(first.expect_status(200).json(), json!({ "status": "live" }));
+    let ready = node.http().get("/readyz").await.unwrap().expect_status(503).json();
+    assert!(ready["reasons"][0].as_str().unwrap().contains("waiting for the database"), "{ready}");
+    let job = node.http().post("/api/dispatch/jobs", &json!({})).await.unwrap().expect_status(503);
+    assert_eq!(job.header("Retry-After"), Some("1"), "{}", job.text());
+    // Somebody who says nothing keeps nobody waiting.
+    let _silent = tokio::net::TcpStream::connect(node.address()).await.unwrap();
+    way.set(Mode::Pass);
+    node.await_ready().await;
+    node.http().get("/admin/cluster").await.unwrap().expect_status(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
