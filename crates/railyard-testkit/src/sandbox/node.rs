@@ -41,6 +41,9 @@ impl NodeProcess {
         let config = sandbox.config_file();
         let mut command = sandbox.command(&["serve", "--config", &config.to_string_lossy()]);
         command.env("RAILYARD_API__LISTEN", format!("\"{address}\""));
+        if closes_cluster_port() {
+            command.envs(closed_cluster_port());
+        }
         // A group of its own: a signal to the test's group is for the test, which then decides.
         command.process_group(0).stdin(Stdio::null());
         let log = LogFile::new(sandbox.home().join(format!("{name}.log")));
@@ -195,6 +198,23 @@ impl NodeProcess {
         // A test that panicked while it held this is failing already; the process must be ended all the same.
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
+
+/// `RAILYARD_TEST_CLUSTER_PORT=closed`: every node has links configured, and nobody reaches anybody's port.
+#[expect(clippy::disallowed_methods, reason = "a switch for tests, not configuration of Railyard")]
+fn closes_cluster_port() -> bool {
+    std::env::var("RAILYARD_TEST_CLUSTER_PORT").is_ok_and(|port| port == "closed")
+}
+
+/// Links to an address at which nobody listens.
+fn closed_cluster_port() -> [(&'static str, String); 5] {
+    [
+        ("RAILYARD_CLUSTER__LISTEN", format!("\"127.0.0.1:{}\"", free_port())),
+        ("RAILYARD_CLUSTER__ADVERTISE", "\"127.0.0.1:1\"".to_owned()),
+        ("RAILYARD_CLUSTER__PLAINTEXT", "true".to_owned()),
+        ("RAILYARD_CLUSTER__COOKIE_ENV", "\"CLUSTER_COOKIE\"".to_owned()),
+        ("CLUSTER_COOKIE", "known to all of them, 0123456789abcdef".to_owned()),
+    ]
 }
 
 impl Drop for NodeProcess {
