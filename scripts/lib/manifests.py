@@ -3,6 +3,7 @@ what schemas do not see. Usage: manifests.py KUBECTL FOLDER; exits 1 with one li
 
 import base64
 import pathlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,7 +12,7 @@ import kubernetes_validate
 import yaml
 
 VERSIONS = ["1.31", "1.37"]
-TARGETS = ["base", "migrate", "overlays/staging", "overlays/production"]
+TARGETS = ["base", "migrate", "overlays/staging", "overlays/production", "overlays/autoscaled"]
 # Kinds that another project defines: no Kubernetes schema knows them.
 FOREIGN = {"ServiceMonitor", "PrometheusRule"}
 
@@ -37,8 +38,9 @@ def schema_faults(documents):
 class Cluster:
     """The documents of one target by kind."""
 
-    def __init__(self, documents, example):
+    def __init__(self, documents, example, served):
         self.documents = documents
+        self.served = served
         self.workload = self.one("StatefulSet")
         self.pod = self.workload["spec"]["template"]
         self.container = self.pod["spec"]["containers"][0]
@@ -61,6 +63,7 @@ class Cluster:
         yield from self.times()
         yield from self.references()
         yield from self.rights()
+        yield from self.scaling()
 
     def selects(self, labels):
         return bool(labels) and labels.items() <= self.labels.items()
@@ -145,7 +148,12 @@ class Cluster:
                 yield f"there is no ConfigMap {volume['configMap']['name']}"
             for item in volume.get("secret", {}).get("items", []):
                 yield from self.secret_key(item["key"])
+        known = set()
         for variable in self.container["env"]:
+            for used in re.findall(r"\$\((\w+)\)", variable.get("value", "")):
+                if used not in known:
+                    yield f"{variable['name']} uses {used}, which is not set before it"
+            known.add(variable["name"])
             source = variable.get("valueFrom", {}).get("secretKeyRef")
             if source:
                 yield from self.secret_key(source["key"])
@@ -156,6 +164,17 @@ class Cluster:
         accounts = {document["metadata"]["name"] for document in self.all("ServiceAccount")}
         if self.pod["spec"]["serviceAccountName"] not in accounts:
             yield "there is no such ServiceAccount"
+
+    def scaling(self):
+        for scaler in self.all("HorizontalPodAutoscaler"):
+            target, name = scaler["spec"]["scaleTargetRef"], self.workload["metadata"]["name"]
+            if (target["kind"], target["name"]) != ("StatefulSet", name):
+                yield "the HorizontalPodAutoscaler scales something else"
+            if "replicas" in self.workload["spec"]:
+                yield "the StatefulSet names replicas: to apply it would undo what the autoscaler decided"
+            for metric in scaler["spec"]["metrics"]:
+                if metric["external"]["metric"]["name"] not in self.served:
+                    yield f"adapter.example.yaml serves no {metric['external']['metric']['name']}"
 
     def secret_key(self, key):
         if key not in self.secret_keys:
@@ -173,6 +192,47 @@ class Cluster:
             yield "the container's memory has no limit"
 
 
+def served_metrics(folder, faults):
+    """The names under which the adapter serves metrics; what it asks for has to be in the table of metrics."""
+    rules = yaml.safe_load((folder / "components/autoscaling/adapter.example.yaml").read_text())["externalRules"]
+    known = set(re.findall(r"^\| `(\w+)`", (folder.parent / "config/metrics.md").read_text(), re.M))
+    for rule in rules:
+        asked = re.findall(r"(\w+)\{<<", rule["metricsQuery"])
+        faults += [f"adapter.example.yaml: {name} is not in the table of metrics" for name in asked if name not in known]
+        if not asked or asked[0] not in rule["seriesQuery"]:
+            faults.append("adapter.example.yaml: the query is for another series than the rule")
+    return {rule["name"]["as"] for rule in rules}
+
+
+def image_faults(root, pod):
+    """The Dockerfile against what it builds and who runs it."""
+    text = (root / "k8s/Dockerfile").read_text()
+    channel = tomllib.loads((root / "rust-toolchain.toml").read_text())["toolchain"]["channel"]
+    if f"FROM rust:{channel}-" not in text:
+        yield f"it does not build with Rust {channel}, which rust-toolchain.toml names"
+    lines = [line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY ") and "--from" not in line]
+    copied = {source for line in lines for source in line}
+    ignored = set((root / ".dockerignore").read_text().split())
+    needed = {"Cargo.toml", "Cargo.lock"}
+    needed |= {member.split("/")[0] for member in tomllib.loads((root / "Cargo.toml").read_text())["workspace"]["members"]}
+    yield from (f"it does not copy {name}" for name in sorted(needed - copied))
+    yield from (f"it copies {name}, which .dockerignore leaves out" for name in sorted(copied & ignored))
+    for source in [*root.glob("crates/**/*.rs"), *root.glob("tests/**/*.rs")]:
+        for path in re.findall(r'include_(?:str|bytes)!\("([^"]+)"\)', source.read_text()):
+            inside = (source.parent / path).resolve().relative_to(root.resolve()).parts[0]
+            if inside not in copied:
+                yield f"{source.relative_to(root)} includes {path}, which is not copied"
+    user = re.search(r"^USER (\d+):(\d+)$", text, re.M)
+    security = pod["spec"]["securityContext"]
+    if not user or [int(id) for id in user.groups()] != [security["runAsUser"], security["runAsGroup"]]:
+        yield "its USER is not the one that the pod runs as"
+    container = pod["spec"]["containers"][0]
+    if not re.search(rf"^EXPOSE {container['ports'][0]['containerPort']}$", text, re.M):
+        yield "it exposes another port than the pod's"
+    if f"CMD {container['args']}".replace("'", '"') not in text:
+        yield "its CMD is not what the pod runs"
+
+
 def main(kubectl, folder):
     folder = pathlib.Path(folder)
     example = yaml.safe_load((folder / "base" / "secret.example.yaml").read_text())
@@ -180,11 +240,15 @@ def main(kubectl, folder):
         print("secret.example.yaml: the master key is not 32 bytes")
         return 1
     faults = list(schema_faults([example]))
+    served = served_metrics(folder, faults)
     for target in TARGETS:
         documents = render(kubectl, folder / target)
         faults += [f"{target}: {fault}" for fault in schema_faults(documents)]
         if any(document["kind"] == "StatefulSet" for document in documents):
-            faults += [f"{target}: {fault}" for fault in Cluster(documents, example).faults()]
+            cluster = Cluster(documents, example, served)
+            faults += [f"{target}: {fault}" for fault in cluster.faults()]
+            if target == "base":
+                faults += [f"Dockerfile: {fault}" for fault in image_faults(folder.resolve().parent, cluster.pod)]
     for fault in faults:
         print(fault)
     print(f"{len(TARGETS)} targets, Kubernetes {' and '.join(VERSIONS)}: {len(faults)} faults")

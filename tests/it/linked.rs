@@ -1,7 +1,7 @@
 //! A fleet whose nodes are linked by mutual TLS, and what can be seen of its links from outside.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use railyard_testkit::fake_rail::Authority;
 use railyard_testkit::{NodeProcess, eventually, free_port};
@@ -45,6 +45,15 @@ impl LinkedFleet {
         let (node, door) = self.bare(name);
         node.set_env("RAILYARD_CLUSTER__PLAINTEXT", "true");
         (node, door)
+    }
+
+    /// The same with the files of a folder, as a mounted Secret has them.
+    pub(crate) fn mounted(&self, name: &str, folder: &Path) -> NodeProcess {
+        let (node, _) = self.bare(name);
+        for (key, file) in [("CERTIFICATE_FILE", "tls.crt"), ("KEY_FILE", "tls.key"), ("AUTHORITY_FILE", "ca.crt")] {
+            node.set_env(&format!("RAILYARD_CLUSTER__{key}"), &format!("\"{}\"", folder.join(file).display()));
+        }
+        node
     }
 
     fn bare(&self, name: &str) -> (NodeProcess, SocketAddr) {

@@ -6,6 +6,7 @@
 
 mod api;
 mod bench;
+mod certificates;
 mod clock;
 mod cluster;
 mod crash;
@@ -24,6 +25,7 @@ mod late;
 mod lease;
 mod linked;
 mod links;
+mod manifests;
 mod matrix;
 mod metrics;
 mod openapi;

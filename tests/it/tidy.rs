@@ -108,7 +108,17 @@ fn sql_is_spoken_in_the_store_alone() {
 }
 
 /// The tests whose subject links are, and what they are made of.
-const LINKED: [&str; 7] = ["deaf.rs", "fleet.rs", "hostile.rs", "linked.rs", "links.rs", "matrix.rs", "rolling.rs"];
+const LINKED: [&str; 9] = [
+    "certificates.rs",
+    "deaf.rs",
+    "fleet.rs",
+    "hostile.rs",
+    "linked.rs",
+    "links.rs",
+    "manifests.rs",
+    "matrix.rs",
+    "rolling.rs",
+];
 
 /// Everything works with the cluster port closed: all tests but those about links run so, and show it.
 #[test]

@@ -24,16 +24,20 @@ const LANES: &str = "
     WITH lane AS MATERIALIZED (
       SELECT participant_id, count(*) AS depth, min(created_at) AS oldest
       FROM payment_outbox_pending GROUP BY participant_id
+    ), stopped AS MATERIALIZED (
+      SELECT DISTINCT participant_id FROM group_hold
     ), named AS (
       (SELECT participant_id FROM lane WHERE participant_id IS NOT NULL ORDER BY depth DESC, participant_id LIMIT $1)
       UNION
       (SELECT participant_id FROM lane WHERE participant_id IS NOT NULL ORDER BY oldest, participant_id LIMIT $1)
     )
     SELECT n.participant_id, sum(l.depth)::bigint AS depth,
+      coalesce(sum(l.depth) FILTER (WHERE s.participant_id IS NOT NULL), 0)::bigint AS held,
       greatest(0, extract(epoch FROM clock_timestamp() - min(l.oldest)))::double precision AS age_s,
       bool_or(f.participant_id IS NOT NULL) AS is_out, min(h.kind) AS kind, min(p.is_later) AS is_later
     FROM lane l
     LEFT JOIN named n ON n.participant_id = l.participant_id
+    LEFT JOIN stopped s ON s.participant_id = l.participant_id
     LEFT JOIN in_flight f ON f.participant_id = n.participant_id
     LEFT JOIN LATERAL (SELECT CASE min(CASE kind WHEN 'paused' THEN 1 WHEN 'in_doubt' THEN 2 ELSE 3 END)
                               WHEN 1 THEN 'paused' WHEN 2 THEN 'in_doubt' WHEN 3 THEN 'blocked' END AS kind
@@ -98,7 +102,9 @@ pub struct OtherGauge {
 pub struct Gauges {
     /// Messages that wait, held or not.
     pub pending_depth: u64,
-    /// Age of the oldest of them, in seconds; 0 if none waits.
+    /// Of those, how many are in groups that are held: a person has to decide first.
+    pub pending_held: u64,
+    /// Age of the oldest message that waits, in seconds; 0 if none does.
     pub oldest_pending_age_s: f64,
     /// Messages that are out.
     pub in_flight: u64,
@@ -155,6 +161,7 @@ fn add_lane(gauges: &mut Gauges, row: &Row) -> Result<(), StoreError> {
     let depth = total(row, "depth")?;
     let head_age_s: f64 = row.try_get("age_s")?;
     gauges.pending_depth += depth;
+    gauges.pending_held += total(row, "held")?;
     gauges.oldest_pending_age_s = gauges.oldest_pending_age_s.max(head_age_s);
     let Some(name) = row.try_get::<_, Option<String>>("participant_id")? else {
         gauges.other.depth = depth;

@@ -13,6 +13,7 @@ pub(super) const OTHER: &str = "other";
 
 pub(super) struct Figures {
     pending_depth: IntGauge,
+    pending_held: IntGauge,
     oldest_pending_age: Gauge,
     dlq_depth: IntGauge,
     stuck: IntGauge,
@@ -47,6 +48,7 @@ impl Figures {
         registry.register(Box::new(group_head_age.clone()))?;
         Ok(Self {
             pending_depth: whole("outbox_pending_depth", "messages that wait, held ones among them")?,
+            pending_held: whole("railyard_pending_held", "of them, those in groups that are held")?,
             oldest_pending_age,
             dlq_depth: whole("dlq_depth", "jobs that ended in ERROR and are still kept")?,
             stuck: whole("stuck_dispatching_count", "messages in flight more than 30 s past their deadline")?,
@@ -71,6 +73,7 @@ impl Figures {
         self.database_up.set(1);
         self.members.show(cluster);
         self.pending_depth.set(count(read.pending_depth));
+        self.pending_held.set(count(read.pending_held));
         self.oldest_pending_age.set(read.oldest_pending_age_s);
         self.dlq_depth.set(count(read.dlq_depth));
         self.stuck.set(count(read.stuck));

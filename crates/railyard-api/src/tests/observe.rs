@@ -27,6 +27,7 @@ async fn s2_28_a_scrape_says_what_the_tables_say() {
     let scraped = scraped.text();
     for (name, value) in [
         ("outbox_pending_depth", 4.0),
+        ("railyard_pending_held", 1.0),
         ("dlq_depth", 0.0),
         ("stuck_dispatching_count", 0.0),
         ("railyard_database_up", 1.0),

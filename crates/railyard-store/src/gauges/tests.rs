@@ -35,6 +35,7 @@ async fn s2_28_figures_match_the_tables() {
 
     let found = read(&t.store, 5).await.unwrap();
     assert_eq!((found.pending_depth, found.in_flight, found.stuck, found.dlq_depth), (6, 1, 1, 1));
+    assert_eq!(found.pending_held, 1, "two holds of one group hold its messages once");
     let age: f64 = t
         .one("SELECT extract(epoch FROM clock_timestamp() - min(created_at))::float8 FROM payment_outbox_pending")
         .await;
@@ -64,4 +65,6 @@ async fn only_so_many_groups_are_named_and_the_rest_is_summed() {
     assert_eq!(found.pending_depth, 55);
     assert_eq!(found.other.depth, 55 - 1 - 2 - 9 - 10);
     assert!(read(&t.store, 0).await.unwrap().groups.is_empty());
+    t.sql.batch_execute("INSERT INTO group_hold VALUES ('g5', 'paused', NULL, 'r', 'a')").await.unwrap();
+    assert_eq!(read(&t.store, 2).await.unwrap().pending_held, 6, "also of groups that are not named");
 }
