@@ -96,7 +96,9 @@ impl Stage {
         let since = |receipt: &Receipt| receipt.first_byte_at.saturating_duration_since(asked);
         for ((group, before), (_, key)) in groups.iter().zip(&before).zip(&controls) {
             let (went_on, usual) = (since(of(&receipts, group)[*before]), since(find(&receipts, key).unwrap()));
-            println!("{decision}: {group} went on after {went_on:?}, another message of its owner came after {usual:?}");
+            println!(
+                "{decision}: {group} went on after {went_on:?}, another message of its owner came after {usual:?}"
+            );
             assert!(went_on < PROMISED + usual, "{decision}: {went_on:?}, and {usual:?} for another message");
         }
     }

@@ -111,7 +111,8 @@ async fn links_forged_certificates_cost_little_and_are_counted() {
     let client = Authority::new().client(NAME, fleet.authority());
     let end = Instant::now() + hostile_time() / 2;
     let both = async {
-        let (forging, silent) = (hostile::forge(&client, door, end), hostile::visit(&[Visit::Silent], door, COOKIE, end));
+        let (forging, silent) =
+            (hostile::forge(&client, door, end), hostile::visit(&[Visit::Silent], door, COOKIE, end));
         tokio::join!(forging, silent).0
     };
     let came = work.meanwhile("WrongCertificate", both).await;

@@ -90,6 +90,7 @@ async fn kubernetes_pods_start_with_the_settings_of_the_manifests() {
         linked_to(pod, 1).await;
     }
     let cluster = pods[0].http().get("/admin/cluster").await.unwrap().expect_status(200).json();
-    let names: Vec<_> = cluster["nodes"].as_array().unwrap().iter().map(|node| node["name"].as_str().unwrap()).collect();
+    let names: Vec<_> =
+        cluster["nodes"].as_array().unwrap().iter().map(|node| node["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["railyard-0", "railyard-1"]);
 }
