@@ -20,8 +20,9 @@ const REASON: &str = "four eyes, ticket 17";
 
 /// Three nodes: `a` owns the group, `b` and `c` are asked.
 struct Stage {
-    fleet: Fleet,
+    /// First: they end before their database goes.
     nodes: [NodeProcess; 3],
+    fleet: Fleet,
     rail: FakeRail,
     group: String,
     controls: AtomicUsize,
@@ -32,7 +33,7 @@ impl Stage {
         let fleet = Fleet::new().await;
         let nodes = three(&fleet).await;
         let group = group_of(&fleet, "a").await;
-        Self { fleet, nodes, rail, group, controls: AtomicUsize::new(0) }
+        Self { nodes, fleet, rail, group, controls: AtomicUsize::new(0) }
     }
 
     async fn pay(&self, group: &str, key: &str) {

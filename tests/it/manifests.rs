@@ -17,10 +17,10 @@ fn manifest(path: &str) -> String {
 fn variables(manifest: &str) -> Vec<(&str, Option<&str>)> {
     let lines: Vec<&str> = manifest.lines().collect();
     let mut found = Vec::new();
-    for (n, line) in lines.iter().enumerate() {
+    for (n, line) in lines.iter().copied().enumerate() {
         let Some(start) = line.find("name: RAILYARD_").map(|place| place + "name: ".len()) else { continue };
         let name = line[start..].split([',', ' ']).next().unwrap();
-        let next = lines.get(n + 1).filter(|next| next.trim_start().starts_with("value:"));
+        let next = lines.get(n + 1).copied().filter(|next| next.trim_start().starts_with("value:"));
         found.push((name, quoted(line).or_else(|| quoted(next?))));
     }
     found
