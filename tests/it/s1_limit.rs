@@ -145,6 +145,33 @@ async fn s1_25_a_long_backlog_makes_no_newcomer_wait() {
     assert_eq!(rail.order_violations(), Vec::<String>::new());
 }
 
+/// The same where the backlog's node is another one than the newcomer's: who has just had a slot asks behind the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn s1_25_a_long_backlog_makes_no_newcomer_on_another_node_wait() {
+    let toml = "[rails.webhook]\nkind = \"webhook\"\nlimit = { starts = 4 }\n";
+    let fleet = Fleet::with(|sandbox| sandbox.with_toml(toml)).await;
+    let _nodes = three(&fleet).await;
+    let rail = FakeRail::start().await;
+    let world = &fleet.world;
+    let enqueue = "SELECT count(enqueue_payment_outbox('b' || n, 'big', 'b' || n, 'webhook', '{}', p_target_url => $1,
+                     p_credentials_id => $2)) FROM generate_series(1, 500) n";
+    world.sql.query_one(enqueue, &[&rail.url(), &world.credentials.0]).await.unwrap();
+    rail.await_receipts(3, LATER).await;
+    for newcomer in 0..6 {
+        let group = format!("new{newcomer}");
+        Item::webhook(world, &rail.url(), &group, &group).by(&world.sql).await.unwrap();
+        let before = rail.exchanges().len();
+        let seen = rail.await_where("the newcomer is called", LATER, |receipts| {
+            receipts.iter().any(|receipt| receipt.group() == Some(&group))
+        });
+        let seen = seen.await;
+        let place = seen.iter().position(|receipt| receipt.group() == Some(&group)).unwrap();
+        // One or two were granted already, one or two may pass until its node has heard of it, and one may be lost.
+        assert!(place <= before + 6, "it was call {place}, {before} were made when it came");
+    }
+    assert_eq!(rail.order_violations(), Vec::<String>::new());
+}
+
 /// A slot that passes while its process stands still is burnt: the call is not made, on record as such, and spends
 /// nothing.
 #[tokio::test(flavor = "multi_thread")]

@@ -29,8 +29,9 @@ use crate::limits::{Held, LimitSet};
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 /// A denial that names a moment further away is asked about earlier: a row may have started anew meanwhile.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// Nodes that were told of the same moment ask within so long of it, each at a moment of its own: the one that is nearest
-/// to the database would be the first each time. The slots do not come later by it.
+/// Nodes that were told of the same moment ask within so long of it, each at a moment of its own, and who has just had
+/// slots so much later: else the one that is nearest to the database would be the first each time. Slots do not come
+/// later by it, since they lie further ahead.
 const SPREAD: Duration = Duration::from_millis(50);
 
 /// Which of the moments that were set for a question.
@@ -84,6 +85,8 @@ pub(crate) struct State {
     steps_burnt: u64,
     questions: u64,
     taken_back: u64,
+    /// The last answer was slots.
+    served: bool,
     last_denial: Option<Denial>,
 }
 
@@ -103,6 +106,7 @@ impl Actor for Limiter {
             steps_burnt: 0,
             questions: 0,
             taken_back: 0,
+            served: false,
             last_denial: None,
         })
     }
@@ -185,6 +189,7 @@ impl State {
         match answer {
             Grant::Slots { now_us, first_us, spacing_us, count } => {
                 self.last_denial = None;
+                self.served = true;
                 self.set.count_granted(count);
                 for slot in 0..i64::from(count) {
                     let unused = Unused { slot_us: first_us + slot * spacing_us, granted_us: now_us };
@@ -207,7 +212,9 @@ impl State {
                 }
                 let wait = Duration::from_micros(u64::try_from(ask_us - now_us).unwrap_or(0));
                 self.set.denied_until(boottime() + wait);
-                (wait + SPREAD.mul_f64(rand::random())).min(WAIT_MAX)
+                let turn = SPREAD.mul_f64(rand::random()) + if self.served { SPREAD } else { Duration::ZERO };
+                self.served = false;
+                (wait + turn).min(WAIT_MAX)
             }
         }
     }
