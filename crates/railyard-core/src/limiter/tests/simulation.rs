@@ -103,6 +103,8 @@ struct Node {
     burnt: [u64; SETS.len()],
     /// The last moment that was set for a question.
     moments: [u64; SETS.len()],
+    /// A row took a slot back since the last question was sent: the next one is due at once.
+    nudged: [bool; SETS.len()],
     limits: [Limit; 2],
 }
 
@@ -185,6 +187,7 @@ impl Simulation {
             watch: ClockWatch::default(),
             burnt: [0; SETS.len()],
             moments: [0; SETS.len()],
+            nudged: [false; SETS.len()],
             limits,
         }
     }
@@ -271,6 +274,7 @@ impl Simulation {
                 let burn = asking.watch.steps() != asking.burnt[set] && self.hole != Hole::ForwardUnseen;
                 let steps = asking.watch.steps();
                 asking.burnt[set] = steps;
+                asking.nudged[set] = false;
                 self.at(there, What::Execute(Question { node, set, life, sent: now, burn, steps }));
             }
             Some(wait) => self.ask_at(now + us(wait).max(1), node, set),
@@ -351,6 +355,7 @@ impl Simulation {
             _ => watch.usable(steps, sent, replied, label),
         };
         let again = match grant {
+            Grant::Denied { .. } if self.nodes[node].nudged[set] => 0,
             Grant::Slots { now_us, first_us, spacing_us, count } => {
                 for slot in 0..i64::from(count) {
                     let unused = Unused { slot_us: first_us + slot * spacing_us, granted_us: now_us };
@@ -447,6 +452,7 @@ impl Simulation {
             self.rows[*row] = new;
         }
         if taken && self.nodes[node].life == life {
+            self.nodes[node].nudged[set] = true;
             let back = now + self.trip();
             self.ask_at(back, node, set);
         }
