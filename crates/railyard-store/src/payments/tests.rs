@@ -370,7 +370,10 @@ async fn replanned_payments_move_with_their_slots_in_order() {
     let done = rate::replan(&t.store, "payments", Some("more capacity"), "test").await.unwrap();
     assert_eq!((done.slots, done.moved), (39, preview.moved));
     assert!(done.moved >= 30 && done.last_after.unwrap() < requested + SignedDuration::from_secs(180), "{done:?}");
-    assert_eq!(t.one::<Timestamp>("SELECT scheduled_exec_time FROM payment_exec_queue WHERE payment_id = 'p20'").await, claimed);
+    assert_eq!(
+        t.one::<Timestamp>("SELECT scheduled_exec_time FROM payment_exec_queue WHERE payment_id = 'p20'").await,
+        claimed
+    );
     // Debtor 0: p00, p04, … p16 before p20, p24 … behind it.
     let wrong = "SELECT count(*) FROM payment_exec_queue a JOIN payment_exec_queue b USING (item_type, group_id)
                  WHERE a.acceptance_no < b.acceptance_no AND a.scheduled_exec_time > b.scheduled_exec_time";
@@ -378,7 +381,8 @@ async fn replanned_payments_move_with_their_slots_in_order() {
     let apart = "SELECT count(*) FROM payment_exec_queue q JOIN payment p USING (payment_id)
                  JOIN rate_limit_event_slot s ON s.event_id = 'payment/' || p.payment_id || '/' || encode(substr(p.content_hash, 1, 8), 'hex')
                  WHERE q.scheduled_exec_time <> s.scheduled_time";
-    let behind: i64 = t.one(&format!("{apart} AND p.group_id <> (SELECT group_id FROM payment WHERE payment_id = 'p20')")).await;
+    let behind: i64 =
+        t.one(&format!("{apart} AND p.group_id <> (SELECT group_id FROM payment WHERE payment_id = 'p20')")).await;
     assert_eq!(behind, 0, "a debtor of whom nothing is claimed starts when the slots say");
     let miscounted = "SELECT count(*) FROM rate_limit_window_counter c WHERE c.config_name = 'payments' AND c.slot_count <>
                        (SELECT count(*) FROM rate_limit_event_slot s WHERE s.config_name = 'payments'

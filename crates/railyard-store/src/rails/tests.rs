@@ -84,7 +84,10 @@ async fn a_payment_rail_stops_with_its_item_types() {
     assert!(!paused().await);
     // A type that begins elsewhere has nothing to stop here.
     set(0, "INVOICE").await;
-    t.sql.batch_execute("UPDATE exec_rate_config SET exec_task_queue = 'webhook' WHERE item_type = 'PAYMENT'").await.unwrap();
+    t.sql
+        .batch_execute("UPDATE exec_rate_config SET exec_task_queue = 'webhook' WHERE item_type = 'PAYMENT'")
+        .await
+        .unwrap();
     assert!(paused().await, "only INVOICE is left, and it is off");
     t.sql.batch_execute("DELETE FROM exec_rate_config WHERE item_type = 'INVOICE'").await.unwrap();
     assert!(!paused().await);

@@ -22,7 +22,9 @@ fn limit(starts: u32, window_s: u64) -> Limit {
 
 #[test]
 fn nine_tenths_of_a_limit_are_used_while_work_waits() {
-    for (limit, windows) in [(limit(400, 1), 20), (limit(50, 1), 60), (limit(10, 10), 40), (limit(1, 1), 200), (limit(1, 60), 200)] {
+    for (limit, windows) in
+        [(limit(400, 1), 20), (limit(50, 1), 60), (limit(10, 10), 40), (limit(1, 1), 200), (limit(1, 60), 200)]
+    {
         let used = share(limit, windows, usize::MAX, Hole::None);
         assert!((0.9..=1.01).contains(&used), "{limit:?}: {used}");
     }

@@ -122,9 +122,8 @@ pub(super) async fn follow(conn: &Conn, moved: &[(&Item, Timestamp)]) -> Result<
         staying.entry(row.try_get("group_id")?).or_default().push(Standing { at, order });
     }
     let alone = Vec::new();
-    let starts = |(item, at): &(&Item, Timestamp)| {
-        in_group(item.standing, *at, staying.get(&item.group).unwrap_or(&alone))
-    };
+    let starts =
+        |(item, at): &(&Item, Timestamp)| in_group(item.standing, *at, staying.get(&item.group).unwrap_or(&alone));
     let starts: Vec<Timestamp> = moved.iter().map(starts).collect();
     for (ids, starts) in ids.chunks(super::CHUNK).zip(starts.chunks(super::CHUNK)) {
         conn.execute(MOVE, &[&PAYMENT, &ids, &starts]).await?;
