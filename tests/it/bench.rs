@@ -131,9 +131,20 @@ async fn bench_slots_gives_each_event_one() {
     let words: Vec<&str> = ["slots"].into_iter().chain(size).collect();
     let figures = bench(&words).await;
     has(&figures, &["bulk_per_second", "bulk_ratio", "deep_ms", "shallow_ms", "depth_ratio", "singles_per_second"]);
-    // In bulk and as filling, each kind of single with its warm-up, and eight at once.
-    assert_eq!(count(&figures, "assigned"), 2500 + 2000 + 2 * 80 + 240);
+    // In bulk and as filling, each kind of single with its warm-up, eight at once, and the one of the transaction that is
+    // held.
+    assert_eq!(count(&figures, "assigned"), 2500 + 2000 + 2 * 80 + 240 + 1);
     assert_eq!(count(&figures, "wrong"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bench_limit_counts_starts_in_every_window() {
+    let size = ["--starts", "50", "--second", "70", "--messages", "200", "--groups", "100", "--undisturbed"];
+    let words: Vec<&str> = ["limit"].into_iter().chain(size).collect();
+    let figures = bench(&words).await;
+    has(&figures, &["limit", "max_in_window", "mean_ratio", "granted", "measuring_error_ms"]);
+    assert_eq!((count(&figures, "receipts"), count(&figures, "completed")), (200, 200));
+    assert!(count(&figures, "max_in_window") <= 50, "{figures:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -79,13 +79,8 @@ impl Fleet {
 
     /// Waits until this many messages have ended COMPLETED and nothing is left of any.
     pub(crate) async fn all_completed(&self, messages: usize) {
-        self.all_completed_within(LATER, messages).await;
-    }
-
-    /// The same where a limit makes it take longer.
-    pub(crate) async fn all_completed_within(&self, deadline: Duration, messages: usize) {
         let all = i64::try_from(messages).unwrap();
-        eventually(deadline, "everything has ended and nothing is left", || async {
+        eventually(LATER, "everything has ended and nothing is left", || async {
             crate::record::completed(&self.world.sql).await == all
                 && crate::record::unfinished(&self.world.sql).await == 0
         })

@@ -29,6 +29,12 @@ pub(crate) fn most_within(starts: &[Instant], window: Duration) -> usize {
     most
 }
 
+/// How many of them there were a second. They are in order; at least two.
+pub(crate) fn per_second(starts: &[Instant]) -> f64 {
+    let gaps = f64::from(u32::try_from(starts.len() - 1).unwrap());
+    gaps / starts[starts.len() - 1].duration_since(starts[0]).as_secs_f64()
+}
+
 #[test]
 fn windows_are_counted_wherever_they_begin() {
     let origin = Instant::now();

@@ -13,6 +13,9 @@
 //! N + 1 starts span at least N · gap − δ, and since gap = (W + δ + ε) / N, that is W + ε; the way to the receiver may
 //! add ε to one of them and nothing to another.
 //!
+//! A slot that no call uses is another lane's while there is time for a begin; else its row takes it back, if nothing was
+//! granted behind it ([`take_back`]): where slots are far apart, one that is lost is a long time without a call.
+//!
 //! What that rests on, and what is done where it does not hold:
 //! - a row may be lost (it is UNLOGGED): a new one starts a full window after the last moment at which a slot that was
 //!   granted before may be used ([`Limit::ahead_us`]);
@@ -31,7 +34,7 @@ mod tests;
 use std::time::Duration;
 
 pub use clock_watch::ClockWatch;
-pub use row::{Ask, Denial, Grant, Row, grant};
+pub use row::{Ask, Denial, Grant, Row, Unused, grant, take_back};
 
 /// How far ahead of the database's clock a slot may lie.
 pub const HORIZON: Duration = Duration::from_millis(250);
@@ -41,6 +44,8 @@ pub const DELTA: Duration = Duration::from_millis(50);
 pub const EPSILON: Duration = Duration::from_millis(20);
 /// A slot lies at least so far ahead, so that intent is committed before it comes.
 pub const LEAD: Duration = Duration::from_millis(25);
+/// Slots that are nearer to each other than this are not taken back by their rows: others have been granted behind them.
+pub const TAKE_BACK_GAP_US_MIN: i64 = 100_000;
 /// After so long, whatever was granted has reached its receiver or never will.
 pub const SPENT: Duration = Duration::from_millis(320);
 

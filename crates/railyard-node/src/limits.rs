@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus::IntCounter;
-use railyard_core::limiter::{ClockWatch, DELTA, HORIZON, Limit, Permit};
+use ractor::ActorRef;
+use railyard_core::limiter::{ClockWatch, DELTA, HORIZON, Limit, Permit, TAKE_BACK_GAP_US_MIN, Unused};
 use railyard_core::rail::RailKind;
 use tokio::sync::Semaphore;
 
+use crate::actors::limiter;
 use crate::metrics::Metrics;
 use crate::options::NodeOptions;
 
@@ -59,17 +61,28 @@ pub(crate) struct LimitSet {
     pub(crate) turns: Semaphore,
     /// When the next slot may be asked for, by the last denial.
     asks_at: Mutex<Duration>,
+    /// Slots are so far apart that their rows take back what nobody used.
+    pub(crate) takes_back: bool,
     /// The last leave of a switch, and when it was asked for.
     leave: Mutex<Option<Duration>>,
     granted: Vec<IntCounter>,
     burned: Vec<IntCounter>,
 }
 
-/// A slot, or a switch's leave. Dropped without a call, it is burnt.
+/// A slot, or a switch's leave. Dropped before its call, the slot is somebody else's.
 pub(crate) struct Held {
     pub(crate) permit: Permit,
-    /// Whose slot it is, until it is used.
-    slot: Option<Arc<LimitSet>>,
+    /// None of a leave, nor of a slot that was used.
+    slot: Option<Slot>,
+}
+
+/// Whose slot it is and who takes it back.
+struct Slot {
+    set: Arc<LimitSet>,
+    unused: Unused,
+    limiter: ActorRef<limiter::Msg>,
+    /// A call may have started in it.
+    in_doubt: bool,
 }
 
 impl Limits {
@@ -153,6 +166,7 @@ impl LimitSet {
             batch_max: count((fit / 4).clamp(1, BATCH_MAX)),
             turns: Semaphore::new(turns),
             asks_at: Mutex::new(Duration::ZERO),
+            takes_back: gap_us >= TAKE_BACK_GAP_US_MIN,
             leave: Mutex::new(None),
             granted: keys.iter().map(|key| metrics.permits_granted.with_label_values(&[key])).collect(),
             burned: keys.iter().map(|key| metrics.permits_burned.with_label_values(&[key])).collect(),
@@ -171,10 +185,14 @@ impl LimitSet {
         self.limits.iter().map(|limit| limit.window).max().unwrap_or_default()
     }
 
-    /// Takes a slot that was granted.
-    pub(crate) fn hold(self: &Arc<Self>, permit: Permit) -> Held {
-        self.granted.iter().for_each(IntCounter::inc);
-        Held { permit, slot: Some(Arc::clone(self)) }
+    /// Slots came from the database.
+    pub(crate) fn count_granted(&self, slots: u32) {
+        self.granted.iter().for_each(|counter| counter.inc_by(u64::from(slots)));
+    }
+
+    /// One of them, for a lane.
+    pub(crate) fn hold(self: &Arc<Self>, permit: Permit, unused: Unused, limiter: ActorRef<limiter::Msg>) -> Held {
+        Held { permit, slot: Some(Slot { set: Arc::clone(self), unused, limiter, in_doubt: false }) }
     }
 
     /// There is no slot before this, on `boottime`.
@@ -187,9 +205,8 @@ impl LimitSet {
         lock(&self.asks_at).saturating_sub(now)
     }
 
-    /// A slot that was granted and cannot be used.
+    /// A slot that nobody used, and that nobody else will.
     pub(crate) fn burn(&self) {
-        self.granted.iter().for_each(IntCounter::inc);
         self.burned.iter().for_each(IntCounter::inc);
     }
 
@@ -218,16 +235,31 @@ impl LimitSet {
 }
 
 impl Held {
+    /// It goes to a caller: should its answer not come, nobody knows whether the call started.
+    pub(crate) fn calling(&mut self) {
+        if let Some(slot) = &mut self.slot {
+            slot.in_doubt = true;
+        }
+    }
+
     /// The call has started.
     pub(crate) fn used(mut self) {
         self.slot = None;
+    }
+
+    /// The call has not started, and will not.
+    pub(crate) fn not_used(mut self) {
+        if let Some(slot) = &mut self.slot {
+            slot.in_doubt = false;
+        }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(set) = &self.slot {
-            set.burned.iter().for_each(IntCounter::inc);
+        let Some(slot) = self.slot.take() else { return };
+        if slot.in_doubt || slot.limiter.cast(limiter::Msg::Unused(self.permit, slot.unused)).is_err() {
+            slot.set.burn();
         }
     }
 }

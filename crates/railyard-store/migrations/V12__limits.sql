@@ -86,9 +86,31 @@ BEGIN
   RETURN NEXT;
 END $$;
 
+-- Takes back a slot that nobody will use: core::limiter::take_back. The two moments together name its grant.
+CREATE FUNCTION limiter_take_back(p_keys text[], p_gap_us bigint[], p_slot timestamptz, p_granted timestamptz,
+  p_at timestamptz DEFAULT NULL)
+RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+  c_horizon CONSTANT bigint := 250000;
+  us CONSTANT interval := interval '1 microsecond';
+  v_now timestamptz;
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  PERFORM 1 FROM rail_limiter r WHERE r.limit_key = ANY (p_keys) ORDER BY r.limit_key FOR UPDATE;
+  v_now := coalesce(p_at, clock_timestamp());
+  UPDATE rail_limiter r
+  SET next_at = least(r.next_at, CASE WHEN p_slot > v_now THEN p_slot ELSE v_now + c_horizon * us END)
+  FROM unnest(p_keys, p_gap_us) AS u(k, gap)
+  WHERE r.limit_key = u.k AND r.asked_at = p_granted AND r.next_at = p_slot + u.gap * us;
+  RETURN FOUND;
+END $$;
+
 REVOKE ALL ON rail_limiter FROM PUBLIC;
 REVOKE ALL ON FUNCTION limiter_grant(text[], bigint[], bigint[], integer, boolean, timestamptz) FROM PUBLIC;
+REVOKE ALL ON FUNCTION limiter_take_back(text[], bigint[], timestamptz, timestamptz, timestamptz) FROM PUBLIC;
 GRANT SELECT, INSERT, UPDATE, DELETE ON rail_limiter TO railyard_runtime;
+GRANT EXECUTE ON FUNCTION limiter_take_back(text[], bigint[], timestamptz, timestamptz, timestamptz) TO railyard_runtime;
 GRANT EXECUTE ON FUNCTION limiter_grant(text[], bigint[], bigint[], integer, boolean, timestamptz) TO railyard_runtime;
 
 -- Pools (S3): at most so many calls at once, on all nodes. A slot's row is taken for an attempt before it is begun, and freed

@@ -19,7 +19,7 @@ CREATE TABLE exec_rate_config (
   created_at                   timestamptz NOT NULL DEFAULT clock_timestamp(),
   updated_at                   timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-COMMENT ON COLUMN exec_rate_config.enabled IS 'the kill switch: 0, and nothing of this type is claimed';
+COMMENT ON COLUMN exec_rate_config.enabled IS 'the kill switch: 0, and nothing of this type is claimed, nor anything sent on a payment rail that only such types begin with';
 COMMENT ON COLUMN exec_rate_config.exec_workflow_type IS 'how the execution is called in the source''s words';
 COMMENT ON COLUMN exec_rate_config.exec_task_queue IS 'the rail that the execution goes to first';
 COMMENT ON COLUMN exec_rate_config.rate_config IS 'the configuration that the planner gives slots by';

@@ -561,12 +561,66 @@ BEGIN
   done := true;
 END $$;
 
+-- The kill switch covers what was handed over: a payment rail that only switched-off types begin with stops with them, in the
+-- same transaction and whoever writes it, and goes on with the first of them, unless a person has stopped it meanwhile. A
+-- rail that other types begin with as well goes on for them.
+CREATE FUNCTION exec_switch_rails() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+  v record;
+BEGIN
+  -- Two who switch the last two types of a rail off see each other.
+  PERFORM pg_advisory_xact_lock(hashtext('railyard exec_switch_rails'));
+  -- Who was told that a type is off finds it off after a crash.
+  PERFORM set_config('synchronous_commit', 'on', true);
+  FOR v IN
+    SELECT r.rail_type AS name, coalesce(bool_and(c.enabled = 0), false) AS off,
+           'item types: ' || coalesce(string_agg(c.item_type, ', ' ORDER BY c.item_type), 'none') AS types
+    FROM rail r LEFT JOIN exec_rate_config c ON c.exec_task_queue = r.rail_type
+    WHERE r.kind = 'payment' GROUP BY r.rail_type ORDER BY r.rail_type
+  LOOP
+    IF v.off THEN
+      INSERT INTO rail_switch AS s (kind, name, paused, reason, actor)
+      VALUES ('rail', v.name, true, 'switched off ' || v.types, 'exec_rate_config')
+      ON CONFLICT (kind, name) DO UPDATE
+      SET paused = true, reason = excluded.reason, actor = excluded.actor, since = clock_timestamp()
+      WHERE NOT s.paused;
+      CONTINUE WHEN NOT FOUND;
+      INSERT INTO rail_limiter AS l (limit_key, next_at, asked_at, paused)
+      VALUES ('rail:' || v.name, 'infinity', clock_timestamp(), true)
+      ON CONFLICT (limit_key) DO UPDATE SET paused = true;
+    ELSE
+      UPDATE rail_switch s SET paused = false, reason = 'switched on ' || v.types, since = clock_timestamp()
+      WHERE s.kind = 'rail' AND s.name = v.name AND s.paused AND s.actor = 'exec_rate_config';
+      CONTINUE WHEN NOT FOUND;
+      -- As a person's word does: what waits is looked at now, and slots are granted last.
+      PERFORM 1 FROM ready_group g
+      WHERE g.due_at > clock_timestamp() AND g.due_at <= clock_timestamp() + interval '5 seconds'
+      ORDER BY g.participant_id FOR UPDATE;
+      UPDATE ready_group g SET due_at = clock_timestamp()
+      WHERE g.due_at > clock_timestamp() AND g.due_at <= clock_timestamp() + interval '5 seconds';
+      UPDATE payment_outbox_pending p SET next_attempt_at = clock_timestamp()
+      WHERE p.participant_id IS NULL AND p.rail_type = v.name AND p.attempt_count = 0
+        AND p.next_attempt_at > clock_timestamp() AND p.next_attempt_at <= clock_timestamp() + interval '5 seconds';
+      UPDATE rail_limiter l SET paused = false WHERE l.limit_key = 'rail:' || v.name;
+    END IF;
+    INSERT INTO admin_audit (action, actor, reason, detail)
+    VALUES (CASE WHEN v.off THEN 'rail.pause' ELSE 'rail.resume' END, 'exec_rate_config',
+      CASE WHEN v.off THEN 'switched off ' ELSE 'switched on ' END || v.types, jsonb_build_object('railType', v.name));
+    PERFORM pg_notify('railyard_cache', 'rails');
+    PERFORM pg_notify('outbox_pending', 'new_work');
+  END LOOP;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER exec_switch_rails AFTER INSERT OR DELETE OR UPDATE OF enabled, exec_task_queue ON exec_rate_config
+FOR EACH STATEMENT EXECUTE FUNCTION exec_switch_rails();
+
 REVOKE ALL ON exec_step, exec_turn FROM PUBLIC;
 REVOKE ALL ON FUNCTION exec_is_job(uuid, text, text), exec_lock_items(uuid[]), exec_is_requeued(uuid), exec_follow_replay(uuid, uuid),
   exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
   exec_job(text, text, integer, text, exec_step, timestamptz), exec_take_turn(text, uuid), dispatch_claim(text, text), dispatch_recover(text),
   dispatch_hand_over(text, text, text[], text[], integer[], smallint[], text[], text[], text[], bytea[], text[]),
-  exec_advance(uuid[]), exec_job_ended(), dispatch_requeue(text, text, text, text) FROM PUBLIC;
+  exec_advance(uuid[]), exec_job_ended(), exec_switch_rails(), dispatch_requeue(text, text, text, text) FROM PUBLIC;
 GRANT SELECT ON exec_step TO railyard_runtime;
 GRANT SELECT, INSERT, UPDATE ON exec_turn TO railyard_runtime;
 GRANT EXECUTE ON FUNCTION exec_is_job(uuid, text, text), exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use railyard_core::limiter::{Ask, Denial, Grant};
+use railyard_core::limiter::{Ask, Denial, Grant, Limit, Unused};
 
 use crate::clock::boottime;
 use crate::connect::{Conn, Store};
 use crate::error::StoreError;
 
 pub(crate) const GRANT: &str = "SELECT * FROM limiter_grant($1, $2, $3, $4, $5, $6)";
+
+pub(crate) const TAKE_BACK: &str = "SELECT limiter_take_back($1, $2, $3, $4, $5)";
 
 pub(crate) const SWITCH: &str = "SELECT paused FROM rail_limiter WHERE limit_key = $1";
 
@@ -50,6 +52,22 @@ impl Store {
         let answered = grant_at(&conn, keys, ask, None).await?;
         conn.ok();
         Ok(answered)
+    }
+
+    /// Gives a slot of the limits with these keys back to their rows. Whether any of them could still take it.
+    ///
+    /// # Errors
+    /// Errors of the database; nobody has the slot then.
+    pub async fn limiter_take_back(
+        &self,
+        keys: &[String],
+        limits: &[Limit],
+        unused: Unused,
+    ) -> Result<bool, StoreError> {
+        let conn = self.work().await?;
+        let taken = take_back_at(&conn, keys, limits, unused, None).await?;
+        conn.ok();
+        Ok(taken)
     }
 
     /// Whether the switch with this key is off.
@@ -117,6 +135,21 @@ async fn grant_at(
         }
     };
     Ok(Answered { sent, replied, answer })
+}
+
+async fn take_back_at(
+    conn: &Conn,
+    keys: &[String],
+    limits: &[Limit],
+    unused: Unused,
+    at: Option<Timestamp>,
+) -> Result<bool, StoreError> {
+    let gaps: Vec<i64> = limits.iter().map(|limit| limit.gap_us()).collect();
+    let unreadable = |error: jiff::Error| StoreError::Unreadable { detail: error.to_string() };
+    let slot = Timestamp::from_microsecond(unused.slot_us).map_err(unreadable)?;
+    let granted = Timestamp::from_microsecond(unused.granted_us).map_err(unreadable)?;
+    let statement = conn.prepare_cached(TAKE_BACK).await?;
+    Ok(conn.query_one(&statement, &[&keys, &gaps, &slot, &granted, &at]).await?.try_get(0)?)
 }
 
 #[cfg(test)]

@@ -31,13 +31,18 @@ const LIST: &str = "
     FROM rail r LEFT JOIN rail_switch s ON s.kind = 'rail' AND s.name = r.rail_type
     ORDER BY r.rail_type";
 
-/// Returns nothing where the switch stands like that already.
+/// Returns nothing where the switch stands like that already. What item types have stopped, a person may stop as well.
 const SWITCH: &str = "
     INSERT INTO rail_switch AS s (kind, name, paused, reason, actor) VALUES ('rail', $1, $2, $3, $4)
     ON CONFLICT (kind, name) DO UPDATE
     SET paused = excluded.paused, reason = excluded.reason, actor = excluded.actor, since = clock_timestamp()
-    WHERE s.paused <> excluded.paused
+    WHERE s.paused <> excluded.paused OR (s.paused AND s.actor = 'exec_rate_config')
     RETURNING s.name";
+
+/// Types that a rail is stopped with: `exec_switch_rails` (V14).
+const OFF_WITH: &str = "
+    SELECT string_agg(c.item_type, ', ' ORDER BY c.item_type) FROM exec_rate_config c JOIN rail r ON r.rail_type = c.exec_task_queue
+    WHERE r.rail_type = $1 AND r.kind = 'payment' HAVING bool_and(c.enabled = 0)";
 
 /// A stopped rail's groups are looked at every five seconds: once it goes on, at once. A hint that is too early is put
 /// right. Locked in the order of all others.
@@ -125,8 +130,8 @@ pub async fn list(store: &Store) -> Result<Vec<RailRow>, StoreError> {
 /// what was begun before is called within `HORIZON + DELTA` (`core::limiter`) or not at all.
 ///
 /// # Errors
-/// [`StoreError::Invalid`] for an unknown rail, [`StoreError::Conflict`] if the switch stands like that already;
-/// errors of the database.
+/// [`StoreError::Invalid`] for an unknown rail, [`StoreError::Conflict`] if the switch stands like that already, or all item
+/// types that begin with this payment rail are switched off; errors of the database.
 pub async fn switch(store: &Store, rail_type: &str, paused: bool, decision: Decision<'_>) -> Result<(), StoreError> {
     // Whatever the database does by default: who was told that a rail is stopped finds it stopped after a crash.
     let conn = begin(store, "SET LOCAL synchronous_commit = on").await?;
@@ -138,6 +143,10 @@ async fn switch_in(conn: &Conn, rail_type: &str, paused: bool, decision: Decisio
     if conn.query_opt("SELECT 1 FROM rail WHERE rail_type = $1", &[&rail_type]).await?.is_none() {
         let detail = "is not a configured rail".to_owned();
         return Err(StoreError::Invalid { field: "rail_type".to_owned(), detail, ordinal: 1 });
+    }
+    if !paused && let Some(row) = conn.query_opt(OFF_WITH, &[&rail_type]).await? {
+        let types: String = row.try_get(0)?;
+        return Err(StoreError::Conflict { detail: format!("item types are switched off: {types}") });
     }
     let reason = clean_str(decision.reason, crate::holds::REASON_CHARS_MAX);
     let never_paused = "SELECT 1 FROM rail_switch WHERE kind = 'rail' AND name = $1";

@@ -9,10 +9,11 @@ use railyard_core::slots::RateConfig;
 use railyard_store::rate::{self, ASSIGN_MAX, SlotRequest};
 
 use crate::database::Database;
+use crate::load::load_unseen;
 use crate::options::{Common, Size};
 use crate::progress::{self, say};
 use crate::report::Report;
-use crate::stand::Stand;
+use crate::stand::{Stand, message};
 use crate::statistics::{median, percentile, ratio};
 
 /// Events of a window, and its seconds: the source's.
@@ -44,8 +45,8 @@ const WRONG: &str = "
 /// bulk_per_second: all of them by calls of 10,000, 100 to a window of 4 s; the peer (bare_per_second) inserts the same
 /// rows into a table with the same indexes and counts nothing. depth_ratio: the median time of one assignment behind
 /// --full full windows ÷ that of one behind none, taken in turn. singles_per_second: eight callers at once, one event at a
-/// time, to one instant. held_max_ms: the slowest single assignment while a business transaction is held open for
-/// --hold-seconds. wrong must be 0: windows over their maximum, or whose counter is not the number of their slots.
+/// time, to one instant. held_max_ms: the slowest single assignment while a business transaction, which has enqueued and
+/// whose slot was asked for, is held open for --hold-seconds. wrong must be 0: windows over their maximum, or whose counter is not the number of their slots.
 #[derive(Debug, Args)]
 pub struct Slots {
     #[command(flatten)]
@@ -162,17 +163,20 @@ impl Slots {
         Ok((SINGLES * each) as f64 / started.elapsed().as_secs_f64())
     }
 
-    /// Somebody's transaction has written and stays open.
+    /// Somebody has enqueued in a transaction and asked for a slot meanwhile, and the transaction stays open.
     async fn held(&self, database: &Database, config: &str, at: Timestamp) -> anyhow::Result<f64> {
-        let holding = crate::client::Client::connect(&database.url).await?;
-        holding.run("BEGIN; INSERT INTO bare_commit VALUES (1)").await?;
+        let mut job = message(self.common.payload, "http://127.0.0.1:9/");
+        job.credentials_id = Some(database.credentials_id);
+        let open = load_unseen(database, &job, config, Size::of(100, 100)).await?;
+        let own = [format!("{config}-held")];
+        rate::assign(&database.store, SlotRequest { confirm_s: Some(60), ..request(config, &own, at) }).await?;
         let (started, mut slowest) = (Instant::now(), 0.0_f64);
         let mut n = SINGLES * usize::try_from(self.samples)?;
         while started.elapsed() < Duration::from_secs(self.hold_seconds) {
             slowest = slowest.max(one_ms(database, config, n, at).await?);
             n += 1;
         }
-        holding.run("COMMIT").await?;
+        open.show().await?;
         Ok(slowest)
     }
 }

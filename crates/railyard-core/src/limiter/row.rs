@@ -53,6 +53,15 @@ pub enum Grant {
     },
 }
 
+/// A slot that its node did not use and never will.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unused {
+    /// The slot.
+    pub slot_us: i64,
+    /// The database's clock when it was granted, alone.
+    pub granted_us: i64,
+}
+
 /// Why there is no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Denial {
@@ -133,4 +142,22 @@ pub fn grant(rows: &mut [Option<Row>], ask: &Ask<'_>, now_us: i64) -> Grant {
         }
     }
     Grant::Slots { now_us, first_us: latest, spacing_us, count: u32::try_from(count).unwrap_or(1) }
+}
+
+/// Takes back a slot at `now_us`, wherever nothing was granted behind it. Whether any row took it.
+///
+/// What a row grants then lies no earlier than the slot would have, so a gap behind whatever was used before it. A slot
+/// that is over was too near for its begin: the next one lies as far ahead as one can, but no later than it would have.
+pub fn take_back(rows: &mut [Option<Row>], limits: &[Limit], unused: Unused, now_us: i64) -> bool {
+    let Unused { slot_us, granted_us } = unused;
+    let again = if slot_us > now_us { slot_us } else { now_us + us(HORIZON) };
+    let mut taken = false;
+    for (row, limit) in rows.iter_mut().zip(limits) {
+        let behind = slot_us + limit.gap_us();
+        if let Some(row) = row.as_mut().filter(|row| row.asked_us == granted_us && row.next_us == behind) {
+            row.next_us = again.min(behind);
+            taken = true;
+        }
+    }
+    taken
 }

@@ -1,9 +1,10 @@
 mod property;
+mod rate;
 mod simulation;
 
 use std::time::Duration;
 
-use super::{Ask, ClockWatch, Denial, Grant, Limit, Permit, Row, grant};
+use super::{Ask, ClockWatch, Denial, Grant, Limit, Permit, Row, Unused, grant, take_back};
 
 fn limit(starts: u32) -> Limit {
     Limit { starts, window: Duration::from_secs(1) }
@@ -71,6 +72,32 @@ fn what_is_new_or_lies_far_ahead_starts_a_window_after_everything_that_was_grant
         let denied = grant(&mut rows, &ask, 1_000_000);
         assert_eq!(denied, Grant::Denied { now_us: 1_000_000, ask_us: ahead - 250_000, why });
         assert_eq!(rows[0].unwrap().next_us, ahead);
+    }
+}
+
+#[test]
+fn a_slot_comes_back_where_nothing_was_granted_behind_it() {
+    let limits = [limit(1), limit(50)];
+    let slot_us = 1_100_000;
+    let unused = Unused { slot_us, granted_us: 1_000_000 };
+    let behind = |limit: Limit| Some(Row { next_us: slot_us + limit.gap_us(), asked_us: 1_000_000, paused: false });
+    let fresh = [behind(limits[0]), behind(limits[1])];
+    for (now_us, expected) in [
+        (1_050_000, [slot_us, slot_us]),
+        // Over: as far ahead as a slot can lie, but not later than the next one is anyway.
+        (1_200_000, [1_450_000, slot_us + limit(50).gap_us()]),
+    ] {
+        let mut rows = fresh;
+        assert!(take_back(&mut rows, &limits, unused, now_us));
+        assert_eq!(rows.map(|row| row.unwrap().next_us), expected);
+    }
+    // Another has been granted behind it, at the same moment or later; or the row is gone, or new.
+    let granted_behind = |row: Option<Row>| row.map(|row| Row { next_us: row.next_us + 1, ..row });
+    let granted_later = |row: Option<Row>| row.map(|row| Row { asked_us: row.asked_us + 1, ..row });
+    for rows in [fresh.map(granted_behind), fresh.map(granted_later), [None, None]] {
+        let mut after = rows;
+        assert!(!take_back(&mut after, &limits, unused, 1_050_000));
+        assert_eq!(after, rows);
     }
 }
 

@@ -55,3 +55,22 @@ fn in_order(places: &mut [Option<(Window, Timestamp)>]) {
         }
     }
 }
+
+/// Where an item of a group stands: items start in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Standing {
+    /// When it starts.
+    pub at: Timestamp,
+    /// Then by what it asked for, and by its number among those that were accepted.
+    pub order: (Timestamp, i64),
+}
+
+/// When an item that is planned for `at` from now on starts, if it does not change places with those of its group that stay:
+/// behind what has been before it, before what has been behind it.
+#[must_use]
+pub fn in_group(item: Standing, at: Timestamp, staying: &[Standing]) -> Timestamp {
+    let behind = staying.iter().filter(|other| **other >= item).map(|other| other.at).min();
+    let before = staying.iter().filter(|other| **other < item).map(|other| other.at).max();
+    let at = behind.map_or(at, |first| at.min(first));
+    before.map_or(at, |last| at.max(last))
+}

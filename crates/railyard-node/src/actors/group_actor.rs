@@ -194,6 +194,10 @@ impl State {
             None => None,
         };
         work.call_slot = self.context.call_slots.take(&work.head.rail_type).await;
+        // What became somebody else's while it waited needs no slot.
+        if !self.context.lease.owns(work.hint.partition, work.hint.epoch) {
+            return false;
+        }
         if let Some(set) = &limits
             && !self.take_permit(work, set).await
         {
@@ -263,7 +267,7 @@ impl State {
         let Some((node, since)) = work.begun else { return Event::CallLost };
         let renewed = work.place.as_mut().map_or(Ok(()), Place::renew);
         let switch = work.set.clone().filter(|set| set.is_switch());
-        let held = work.held.take();
+        let mut held = work.held.take();
         let not_started = |code, detail, after| {
             let outcome = CallOutcome::NotStarted { code, detail, after };
             (outcome, None, railyard_store::clock::boottime())
@@ -286,6 +290,9 @@ impl State {
                     slot.calling();
                 }
                 let permit = held.as_ref().map(|held| held.permit);
+                if let Some(held) = held.as_mut() {
+                    held.calling();
+                }
                 let job = Box::new(Job { message: message.clone(), node, since, permit, switch });
                 let called =
                     self.context.actors.callers.ask(|reply| rail_caller_pool::Msg::Call(job, reply), NEVER).await;
@@ -296,10 +303,10 @@ impl State {
                 if let Some(place) = work.place.as_mut() {
                     place.report(&called.outcome);
                 }
-                if let Some(held) = held
-                    && !matches!(called.outcome, CallOutcome::NotStarted { .. })
-                {
-                    held.used();
+                match (held, &called.outcome) {
+                    (None, _) => {}
+                    (Some(held), CallOutcome::NotStarted { .. }) => held.not_used(),
+                    (Some(held), _) => held.used(),
                 }
                 (called.outcome, called.latency, called.ended_at)
             }

@@ -5,6 +5,9 @@
 //! the lanes in the order of asking. So a group with a long backlog, which is one lane, stands behind everybody who came
 //! before its last call.
 //!
+//! What a lane does not use, since it finds nothing to begin or its partition is somebody else's by now, goes to the next
+//! one while there is time for a begin; else to the limit's row, which may grant it again.
+//!
 //! The database away means waiting: nobody counts by himself. If it dies, whoever waits hears of it and comes to rest;
 //! slots that were granted to nobody pass unused.
 
@@ -13,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
-use railyard_core::limiter::{Ask, Denial, Grant, Permit};
+use railyard_core::limiter::{Ask, Denial, Grant, LEAD, Permit, Unused};
 use railyard_store::clock::boottime;
 use railyard_store::limiter::Answered;
 use serde::Serialize;
@@ -26,14 +29,24 @@ use crate::limits::{Held, LimitSet};
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 /// A denial that names a moment further away is asked about earlier: a row may have started anew meanwhile.
 const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Nodes that were told of the same moment ask within so long of it, each at a moment of its own, and who has just had
+/// slots so much later: else the one that is nearest to the database would be the first each time. Slots do not come
+/// later by it, since they lie further ahead.
+const SPREAD: Duration = Duration::from_millis(50);
+
+/// Which of the moments that were set for a question.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moment(u64);
 
 /// What it is told.
 #[derive(ractor_cluster::RactorMessage)]
 pub(crate) enum Msg {
     /// A lane wants a slot.
     Want(RpcReplyPort<Turn>),
-    /// It is time to ask.
-    Ask,
+    /// It is time to ask; nothing, if another moment was set meanwhile.
+    Ask(Moment),
+    /// A lane will not use its slot.
+    Unused(Permit, Unused),
     /// For the live view and for tests.
     Observe(RpcReplyPort<Observed>),
 }
@@ -52,6 +65,8 @@ pub(crate) struct Observed {
     keys: Vec<String>,
     waiting: usize,
     questions: u64,
+    /// Slots that a row took back.
+    taken_back: u64,
     last_denial: Option<&'static str>,
 }
 
@@ -63,11 +78,15 @@ pub(crate) struct State {
     context: Context,
     set: Arc<LimitSet>,
     queue: VecDeque<RpcReplyPort<Turn>>,
-    /// A question is due.
+    /// The last moment that was set, and whether a question is due then.
+    moment: Moment,
     scheduled: bool,
     /// Steps of the clock for which a window was burnt.
     steps_burnt: u64,
     questions: u64,
+    taken_back: u64,
+    /// The last answer was slots.
+    served: bool,
     last_denial: Option<Denial>,
 }
 
@@ -82,9 +101,12 @@ impl Actor for Limiter {
             context,
             set,
             queue: VecDeque::new(),
+            moment: Moment::default(),
             scheduled: false,
             steps_burnt: 0,
             questions: 0,
+            taken_back: 0,
+            served: false,
             last_denial: None,
         })
     }
@@ -97,16 +119,18 @@ impl Actor for Limiter {
                     state.schedule(&myself, Duration::ZERO)?;
                 }
             }
-            Msg::Ask => {
+            Msg::Ask(moment) if moment != state.moment => {}
+            Msg::Ask(_) => {
                 state.scheduled = false;
                 state.queue.retain(|reply| !reply.is_closed());
                 if !state.queue.is_empty() {
-                    let wait = state.ask().await;
+                    let wait = state.ask(&myself).await;
                     if !state.queue.is_empty() {
                         state.schedule(&myself, wait)?;
                     }
                 }
             }
+            Msg::Unused(permit, unused) => state.pass_on(&myself, permit, unused).await?,
             Msg::Observe(reply) => answer(reply, state.observe()),
         }
         Ok(())
@@ -115,17 +139,19 @@ impl Actor for Limiter {
 
 impl State {
     fn schedule(&mut self, myself: &ActorRef<Msg>, wait: Duration) -> Result<(), ActorProcessingErr> {
+        self.moment.0 += 1;
         self.scheduled = true;
+        let moment = self.moment;
         if wait.is_zero() {
-            myself.cast(Msg::Ask)?;
+            myself.cast(Msg::Ask(moment))?;
         } else {
-            myself.send_after(wait, || Msg::Ask);
+            myself.send_after(wait, move || Msg::Ask(moment));
         }
         Ok(())
     }
 
     /// One question. How long to wait before the next, if somebody still waits.
-    async fn ask(&mut self) -> Duration {
+    async fn ask(&mut self, myself: &ActorRef<Msg>) -> Duration {
         self.questions += 1;
         if self.set.is_switch() {
             return self.ask_switch().await;
@@ -147,7 +173,7 @@ impl State {
                 if !matches!(answered.answer, Grant::Denied { why: Denial::Made, .. }) {
                     self.steps_burnt = steps;
                 }
-                self.answered(steps, &answered)
+                self.answered(myself, steps, &answered).await
             }
             Err(error) => {
                 self.context.trouble("limiter", &error);
@@ -156,18 +182,22 @@ impl State {
         }
     }
 
-    fn answered(&mut self, steps: u64, answered: &Answered<Grant>) -> Duration {
+    async fn answered(&mut self, myself: &ActorRef<Msg>, steps: u64, answered: &Answered<Grant>) -> Duration {
         let Answered { sent, replied, answer } = *answered;
         let (Grant::Slots { now_us, .. } | Grant::Denied { now_us, .. }) = answer;
         let usable = self.context.limits.watch().usable(steps, sent, replied, now_us);
         match answer {
             Grant::Slots { now_us, first_us, spacing_us, count } => {
                 self.last_denial = None;
+                self.served = true;
+                self.set.count_granted(count);
                 for slot in 0..i64::from(count) {
-                    let permit = Permit::of(sent, replied, first_us + slot * spacing_us - now_us);
-                    match permit.filter(|_| usable) {
-                        Some(permit) => self.give(self.set.hold(permit)),
-                        None => self.set.burn(),
+                    let unused = Unused { slot_us: first_us + slot * spacing_us, granted_us: now_us };
+                    match Permit::of(sent, replied, unused.slot_us - now_us) {
+                        // The rows start anew.
+                        _ if !usable => self.set.burn(),
+                        Some(permit) => self.give(myself, permit, unused).await,
+                        None => self.take_back(unused).await,
                     }
                 }
                 Duration::ZERO
@@ -182,7 +212,9 @@ impl State {
                 }
                 let wait = Duration::from_micros(u64::try_from(ask_us - now_us).unwrap_or(0));
                 self.set.denied_until(boottime() + wait);
-                wait.min(WAIT_MAX)
+                let turn = SPREAD.mul_f64(rand::random()) + if self.served { SPREAD } else { Duration::ZERO };
+                self.served = false;
+                (wait + turn).min(WAIT_MAX)
             }
         }
     }
@@ -218,13 +250,49 @@ impl State {
         Duration::ZERO
     }
 
-    /// To the first who still waits; else it is burnt.
-    fn give(&mut self, held: Held) {
+    /// To the first who still waits.
+    async fn give(&mut self, myself: &ActorRef<Msg>, permit: Permit, unused: Unused) {
         while let Some(reply) = self.queue.pop_front() {
             if !reply.is_closed() {
-                return answer(reply, Turn::Slot(held));
+                return answer(reply, Turn::Slot(self.set.hold(permit, unused, myself.clone())));
             }
         }
+        self.take_back(unused).await;
+    }
+
+    /// A lane's slot that it does not use: whoever gets it has to begin before it.
+    async fn pass_on(
+        &mut self,
+        myself: &ActorRef<Msg>,
+        permit: Permit,
+        unused: Unused,
+    ) -> Result<(), ActorProcessingErr> {
+        let taken_back = self.taken_back;
+        if boottime() + LEAD <= permit.not_before {
+            self.give(myself, permit, unused).await;
+        } else {
+            self.take_back(unused).await;
+        }
+        // What a row took back may be had before the moment that the last denial named.
+        if self.taken_back > taken_back && !self.queue.is_empty() {
+            self.schedule(myself, Duration::ZERO)?;
+        }
+        Ok(())
+    }
+
+    /// To its rows, if slots are so far apart that this helps anybody; else it is burnt.
+    async fn take_back(&mut self, unused: Unused) {
+        if self.set.takes_back {
+            match self.context.store.limiter_take_back(&self.set.keys, &self.set.limits, unused).await {
+                Ok(true) => {
+                    self.taken_back += 1;
+                    self.set.denied_until(Duration::ZERO);
+                }
+                Ok(false) => {}
+                Err(error) => self.context.trouble("limiter", &error),
+            }
+        }
+        self.set.burn();
     }
 
     /// They come to rest by a begin that finds the rail stopped.
@@ -239,6 +307,7 @@ impl State {
             keys: self.set.keys.clone(),
             waiting: self.queue.len(),
             questions: self.questions,
+            taken_back: self.taken_back,
             last_denial: self.last_denial.map(Denial::as_str),
         }
     }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use railyard_core::limiter::{Ask, Denial, Grant, Limit, Row, grant};
+use railyard_core::limiter::{Ask, Denial, Grant, Limit, Row, Unused, grant, take_back};
 use railyard_core::rail::PAYMENT_WEBHOOK;
 
-use super::grant_at;
+use super::{grant_at, take_back_at};
 use crate::holds::Decision;
 use crate::rails;
 use crate::testing::TestStore;
@@ -46,6 +46,7 @@ async fn the_database_decides_as_the_core_does() {
     let mut now = Timestamp::from_second(1_800_000_000).unwrap();
     let mut model: Vec<Option<Row>> = vec![None; 2];
     let mut seen = std::collections::BTreeMap::new();
+    let mut alone = None;
     for step in 0..400 {
         now += match roll(12) {
             0 => SignedDuration::from_millis(-i64::try_from(roll(3000)).unwrap()),
@@ -79,8 +80,21 @@ async fn the_database_decides_as_the_core_does() {
             Grant::Denied { why, .. } => why.as_str(),
         };
         *seen.entry(kind).or_insert(0) += 1;
+        if let Grant::Slots { now_us, first_us, count: 1, .. } = expected {
+            alone = Some(Unused { slot_us: first_us, granted_us: now_us });
+        }
+        // The last one that was granted alone comes back, before or after its time, others behind it or not.
+        if let Some(unused) = alone
+            && roll(2) == 0
+        {
+            let back = now + SignedDuration::from_millis(i64::try_from(roll(400)).unwrap());
+            let expected = take_back(&mut model, &limits, unused, back.as_microsecond());
+            assert_eq!(take_back_at(&conn, &keys(), &limits, unused, Some(back)).await.unwrap(), expected);
+            assert_eq!(rows(&test).await, model, "rows after question {step} and the slot that came back");
+            *seen.entry(if expected { "back" } else { "too late" }).or_insert(0) += 1;
+        }
     }
-    for kind in ["slots"].into_iter().chain(Denial::ALL.map(Denial::as_str)) {
+    for kind in ["slots", "back", "too late"].into_iter().chain(Denial::ALL.map(Denial::as_str)) {
         assert!(seen.get(kind).is_some_and(|times| *times >= 5), "{kind} hardly came: {seen:?}");
     }
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use railyard_core::payment::{Payment, PaymentRequest, PaymentStatus, QueueStatus, Step};
+use railyard_core::slots::RateConfig;
 use serde_json::Value;
 
 use super::*;
 use crate::testing::TestStore;
-use crate::{Store, StoreConfig};
+use crate::{Store, StoreConfig, rate};
 
 /// IBANs of five debtors.
 const DEBTORS: [&str; 5] = [
@@ -35,6 +36,10 @@ fn request(id: &str) -> PaymentRequest {
 
 fn payment(id: &str) -> Payment {
     request(id).validate().unwrap()
+}
+
+fn of_debtor(n: usize, id: &str) -> Payment {
+    PaymentRequest { debtor_iban: DEBTORS[n].to_owned(), ..request(id) }.validate().unwrap()
 }
 
 /// The database's clock is the machine's; within a year from now, and far from it.
@@ -256,7 +261,7 @@ async fn a_slot_that_was_given_back_is_not_written_with() {
     one(&t, payment("a")).await;
     mend_table(&t, "payment").await;
     t.sql.batch_execute("UPDATE rate_limit_event_slot SET confirm_by = clock_timestamp()").await.unwrap();
-    assert_eq!(crate::rate::give_back(&t.store).await.unwrap(), 1);
+    assert_eq!(rate::give_back(&t.store).await.unwrap(), 1);
     enqueued(&one(&t, payment("a")).await);
 }
 
@@ -341,4 +346,46 @@ async fn while_the_first_is_being_written_the_second_waits_a_moment() {
     assert!(matches!(answer, Accepted::Later { step: Step::Persist, .. }), "{answer:?}");
     first.batch_execute("ROLLBACK").await.unwrap();
     enqueued(&one(&t, payment("a")).await);
+}
+
+/// Twice the capacity, and an operator moves what waits to where it fits now: payments start at their slots' new times, each
+/// debtor's in their order; what somebody has claimed stays, and nothing of its debtor changes places with it.
+#[tokio::test]
+async fn replanned_payments_move_with_their_slots_in_order() {
+    let t = TestStore::new().await;
+    rate::set(&t.store, &RateConfig::new("payments", 5, 60), "test").await.unwrap();
+    let requested = ahead(&t, 0).await;
+    for n in 0..40 {
+        let one_of = Payment { requested_time: Some(requested), ..of_debtor(n % 4, &format!("p{n:02}")) };
+        enqueued(&one(&t, one_of).await);
+    }
+    let claim = "UPDATE payment_exec_queue SET queue_status = 'CLAIMED', claimed_at = now(), dispatch_batch_id = 'b'
+                 WHERE payment_id = 'p20' RETURNING scheduled_exec_time";
+    let claimed: Timestamp = t.one(claim).await;
+    let last = "SELECT max(scheduled_exec_time) FROM payment_exec_queue WHERE queue_status = 'READY'";
+    let before: Timestamp = t.one(last).await;
+    rate::set(&t.store, &RateConfig::new("payments", 20, 60), "test").await.unwrap();
+    let preview = rate::replan(&t.store, "payments", None, "test").await.unwrap();
+    assert_eq!((preview.slots, t.one::<Timestamp>(last).await), (39, before), "a preview moves nothing");
+    let done = rate::replan(&t.store, "payments", Some("more capacity"), "test").await.unwrap();
+    assert_eq!((done.slots, done.moved), (39, preview.moved));
+    assert!(done.moved >= 30 && done.last_after.unwrap() < requested + SignedDuration::from_secs(180), "{done:?}");
+    assert_eq!(
+        t.one::<Timestamp>("SELECT scheduled_exec_time FROM payment_exec_queue WHERE payment_id = 'p20'").await,
+        claimed
+    );
+    // Debtor 0: p00, p04, … p16 before p20, p24 … behind it.
+    let wrong = "SELECT count(*) FROM payment_exec_queue a JOIN payment_exec_queue b USING (item_type, group_id)
+                 WHERE a.acceptance_no < b.acceptance_no AND a.scheduled_exec_time > b.scheduled_exec_time";
+    assert_eq!(t.one::<i64>(wrong).await, 0, "somebody overtook");
+    let apart = "SELECT count(*) FROM payment_exec_queue q JOIN payment p USING (payment_id)
+                 JOIN rate_limit_event_slot s ON s.event_id = 'payment/' || p.payment_id || '/' || encode(substr(p.content_hash, 1, 8), 'hex')
+                 WHERE q.scheduled_exec_time <> s.scheduled_time";
+    let behind: i64 =
+        t.one(&format!("{apart} AND p.group_id <> (SELECT group_id FROM payment WHERE payment_id = 'p20')")).await;
+    assert_eq!(behind, 0, "a debtor of whom nothing is claimed starts when the slots say");
+    let miscounted = "SELECT count(*) FROM rate_limit_window_counter c WHERE c.config_name = 'payments' AND c.slot_count <>
+                       (SELECT count(*) FROM rate_limit_event_slot s WHERE s.config_name = 'payments'
+                        AND s.scheduled_time >= c.window_start AND s.scheduled_time < c.window_start + interval '60 seconds')";
+    assert_eq!(t.one::<i64>(miscounted).await, 0);
 }

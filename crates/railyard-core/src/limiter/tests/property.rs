@@ -50,6 +50,9 @@ fn every_guard_is_needed() {
         Hole::StepForgotten,
         Hole::FreshNode,
         Hole::NoHorizon,
+        Hole::UsedAndBack,
+        Hole::BackBlind,
+        Hole::BackEarly,
     ] {
         let shown = (0..RUNS_TO_SHOW).find(|seed| too_many(&Simulation::run(*seed, hole)).is_some());
         assert!(shown.is_some(), "{hole:?} was not noticed in {RUNS_TO_SHOW} runs");

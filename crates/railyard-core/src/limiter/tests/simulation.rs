@@ -7,7 +7,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use super::super::{Ask, ClockWatch, Denial, Grant, HORIZON, LEAD, Limit, Permit, Row, SPENT, grant, us};
+use super::super::{
+    Ask, ClockWatch, Denial, Grant, HORIZON, LEAD, Limit, Permit, Row, SPENT, Unused, grant, take_back, us,
+};
 
 /// A guard that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,14 @@ pub(super) enum Hole {
     FreshNode,
     /// Slots lie as far ahead as there is demand, and a row that starts anew knows nothing of that.
     NoHorizon,
+    /// A row takes a slot back although a call uses it.
+    UsedAndBack,
+    /// A row takes a slot back although others were granted behind it.
+    BackBlind,
+    /// A slot that came back is granted again for a moment before its own.
+    BackEarly,
+    /// No row takes anything back. It hides nothing, and costs slots.
+    NothingBack,
 }
 
 /// What happens in a run, beside asking and sending.
@@ -63,11 +73,12 @@ enum Fault {
 
 #[derive(Clone, Copy, Debug)]
 enum What {
-    Ask { node: usize, set: usize, life: u32 },
+    Ask { node: usize, set: usize, life: u32, moment: u64 },
     Execute(Question),
     Answer(Question, Grant, i64),
     Probe { node: usize, life: u32 },
-    Send { node: usize, set: usize, life: u32, permit: Permit },
+    Send { node: usize, set: usize, life: u32, permit: Permit, unused: Unused },
+    TakeBack { node: usize, set: usize, life: u32, unused: Unused },
     Fault(Fault),
 }
 
@@ -90,6 +101,10 @@ struct Node {
     watch: ClockWatch,
     /// The steps of the clock that each set has burnt a window for.
     burnt: [u64; SETS.len()],
+    /// The last moment that was set for a question.
+    moments: [u64; SETS.len()],
+    /// A row took a slot back since the last question was sent: the next one is due at once.
+    nudged: [bool; SETS.len()],
     limits: [Limit; 2],
 }
 
@@ -99,6 +114,10 @@ const SETS: [&[usize]; 3] = [&[0], &[1], &[0, 1]];
 /// A run, and what the receiver saw.
 pub(super) struct Simulation {
     hole: Hole,
+    /// Nothing goes wrong, and one set of limits is asked for.
+    calm: bool,
+    /// One of so many slots finds nothing to begin.
+    unused_one_of: usize,
     random: Random,
     events: BinaryHeap<Reverse<(i64, u64, usize)>>,
     pending: Vec<What>,
@@ -119,8 +138,27 @@ impl Simulation {
         let mut random = Random(seed);
         let starts = [[50, 200], [10, 40], [3, 5], [50, 50]][random.below(4)];
         let limits = starts.map(|starts| Limit { starts, window: Duration::from_secs(1) });
+        let mut run = Self::start(random, hole, limits);
+        let end = run.random.between(10_000_000, 30_000_000);
+        run.schedule_faults(end, starts);
+        run.play(end);
+        run
+    }
+
+    /// Three nodes and one limit for so long, in which nothing goes wrong; but one slot of so many is granted to a lane
+    /// that has nothing to begin.
+    pub(super) fn calm(seed: u64, hole: Hole, limit: Limit, span: Duration, unused_one_of: usize) -> Self {
+        let mut run = Self::start(Random(seed), hole, [limit; 2]);
+        (run.calm, run.unused_one_of) = (true, unused_one_of);
+        run.play(us(span));
+        run
+    }
+
+    fn start(random: Random, hole: Hole, limits: [Limit; 2]) -> Self {
         let mut run = Self {
             hole,
+            calm: false,
+            unused_one_of: 6,
             random,
             events: BinaryHeap::new(),
             pending: Vec::new(),
@@ -133,21 +171,25 @@ impl Simulation {
             burnt: 0,
         };
         for number in 0..3 {
-            let origin = run.random.between(0, 1_000_000_000);
-            run.nodes.push(Node {
-                origin,
-                frozen_until: 0,
-                life: 0,
-                watch: ClockWatch::default(),
-                burnt: [0; SETS.len()],
-                limits,
-            });
+            let node = run.fresh(0, limits);
+            run.nodes.push(node);
             run.wake(number, 0);
         }
-        let end = run.random.between(10_000_000, 30_000_000);
-        run.schedule_faults(end, starts);
-        run.play(end);
         run
+    }
+
+    /// A node that has just started.
+    fn fresh(&mut self, life: u32, limits: [Limit; 2]) -> Node {
+        Node {
+            origin: self.random.between(0, 1_000_000_000),
+            frozen_until: 0,
+            life,
+            watch: ClockWatch::default(),
+            burnt: [0; SETS.len()],
+            moments: [0; SETS.len()],
+            nudged: [false; SETS.len()],
+            limits,
+        }
     }
 
     /// The largest limit that a row ever had: what it is held to.
@@ -185,13 +227,18 @@ impl Simulation {
             }
             let what = self.pending[index];
             match what {
-                What::Ask { node, set, life } => self.ask(now, node, set, life),
+                What::Ask { node, set, life, moment } if self.nodes[node].moments[set] == moment => {
+                    self.ask(now, node, set, life);
+                }
+                What::Ask { .. } => {}
                 What::Execute(question) => self.execute(now, question),
                 What::Answer(question, ..) if self.is_frozen(now, question.node, question.life, index) => {}
                 What::Answer(question, grant, label) => self.answer(now, question, grant, label),
                 What::Probe { node, life } => self.probe(now, node, life),
                 What::Send { node, life, .. } if self.is_frozen(now, node, life, index) => {}
-                What::Send { node, set, life, permit } => self.send(now, node, set, life, permit),
+                What::Send { node, set, life, permit, unused } => self.send(now, node, set, life, permit, unused),
+                What::TakeBack { node, life, .. } if self.is_frozen(now, node, life, index) => {}
+                What::TakeBack { node, set, life, unused } => self.take_back(now, node, set, life, unused),
                 What::Fault(fault) => self.fault(now, fault),
             }
         }
@@ -208,17 +255,18 @@ impl Simulation {
     }
 
     fn ask(&mut self, now: i64, node: usize, set: usize, life: u32) {
-        if self.nodes[node].life != life {
+        if self.nodes[node].life != life || self.calm && set != 0 {
             return;
         }
         let until = self.nodes[node].frozen_until;
         if now < until {
-            return self.at(until, What::Ask { node, set, life });
+            return self.ask_at(until, node, set);
         }
         let mono = self.mono(now, node);
+        let window = SETS[set].iter().map(|row| self.nodes[node].limits[*row].window).max().unwrap_or_default();
         let wait = match self.hole {
             Hole::FreshNode => Some(Duration::ZERO),
-            _ => self.nodes[node].watch.wait(mono, Duration::from_secs(1)),
+            _ => self.nodes[node].watch.wait(mono, window),
         };
         match wait {
             Some(Duration::ZERO) => {
@@ -226,10 +274,11 @@ impl Simulation {
                 let burn = asking.watch.steps() != asking.burnt[set] && self.hole != Hole::ForwardUnseen;
                 let steps = asking.watch.steps();
                 asking.burnt[set] = steps;
+                asking.nudged[set] = false;
                 self.at(there, What::Execute(Question { node, set, life, sent: now, burn, steps }));
             }
-            Some(wait) => self.at(now + us(wait).max(1), What::Ask { node, set, life }),
-            None => self.at(now + 20_000, What::Ask { node, set, life }),
+            Some(wait) => self.ask_at(now + us(wait).max(1), node, set),
+            None => self.ask_at(now + 20_000, node, set),
         }
     }
 
@@ -306,20 +355,27 @@ impl Simulation {
             _ => watch.usable(steps, sent, replied, label),
         };
         let again = match grant {
+            Grant::Denied { .. } if self.nodes[node].nudged[set] => 0,
             Grant::Slots { now_us, first_us, spacing_us, count } => {
                 for slot in 0..i64::from(count) {
-                    let ahead = first_us + slot * spacing_us - now_us;
-                    match self.permit(sent, replied, ahead) {
-                        Some(permit) if usable => self.use_permit(now, node, set, life, permit),
-                        Some(_) | None => self.burnt += 1,
+                    let unused = Unused { slot_us: first_us + slot * spacing_us, granted_us: now_us };
+                    match self.permit(sent, replied, unused.slot_us - now_us) {
+                        _ if !usable => self.burnt += 1,
+                        None => self.give_back(now, node, set, life, unused),
+                        Some(_) if self.random.below(self.unused_one_of) == 0 => {
+                            let later = if self.calm { 5_000 } else { 400_000 };
+                            let found = now + self.random.between(0, later);
+                            self.at(found, What::TakeBack { node, set, life, unused });
+                        }
+                        Some(permit) => self.use_permit(now, node, set, life, permit, unused),
                     }
                 }
                 0
             }
-            Grant::Denied { now_us, ask_us, .. } => (ask_us - now_us).clamp(0, 2_000_000),
+            Grant::Denied { now_us, ask_us, .. } => (ask_us - now_us).clamp(0, 5_000_000),
         };
         let pause = self.random.between(0, 3_000);
-        self.at(now + again + pause, What::Ask { node, set, life });
+        self.ask_at(now + again + pause, node, set);
     }
 
     fn permit(&self, sent: Duration, replied: Duration, ahead: i64) -> Option<Permit> {
@@ -340,7 +396,7 @@ impl Simulation {
     }
 
     /// Intent takes a moment to be committed; then the call starts at either end of its slot, or within.
-    fn use_permit(&mut self, now: i64, node: usize, set: usize, life: u32, permit: Permit) {
+    fn use_permit(&mut self, now: i64, node: usize, set: usize, life: u32, permit: Permit, unused: Unused) {
         let origin = self.nodes[node].origin;
         let (first, last) = (us(permit.not_before) - origin, us(permit.not_after) - origin);
         let begun = now + self.random.between(1_000, 40_000);
@@ -349,21 +405,65 @@ impl Simulation {
             1 => last,
             _ => self.random.between(first, last.max(first + 1)),
         };
-        self.at(chosen.max(begun), What::Send { node, set, life, permit });
+        self.at(chosen.max(begun), What::Send { node, set, life, permit, unused });
+        if self.hole == Hole::UsedAndBack {
+            self.give_back(now, node, set, life, unused);
+        }
     }
 
-    fn send(&mut self, now: i64, node: usize, set: usize, life: u32, permit: Permit) {
+    fn send(&mut self, now: i64, node: usize, set: usize, life: u32, permit: Permit, unused: Unused) {
         if self.nodes[node].life != life {
             return;
         }
         if self.mono(now, node) > permit.not_after && self.hole != Hole::LateUse {
-            self.burnt += 1;
-            return;
+            return self.give_back(now, node, set, life, unused);
         }
         let way = if self.random.below(2) == 0 { 0 } else { 20_000 };
         for row in SETS[set] {
             self.starts[*row].push(now + way);
         }
+    }
+
+    /// Says so to the row, which is a trip away.
+    fn give_back(&mut self, now: i64, node: usize, set: usize, life: u32, unused: Unused) {
+        self.burnt += 1;
+        let there = now + self.trip();
+        self.at(there, What::TakeBack { node, set, life, unused });
+    }
+
+    /// The rows take it, and whoever gave it back asks again.
+    fn take_back(&mut self, now: i64, node: usize, set: usize, life: u32, unused: Unused) {
+        let label = now + self.clock;
+        let limits: Vec<Limit> = SETS[set].iter().map(|row| self.nodes[node].limits[*row]).collect();
+        let limits: Vec<Limit> = limits.into_iter().map(|limit| self.as_told(limit)).collect();
+        let mut rows: Vec<Option<Row>> = SETS[set].iter().map(|row| self.rows[*row]).collect();
+        let taken = match self.hole {
+            Hole::NothingBack => false,
+            Hole::BackBlind => {
+                rows.iter_mut().flatten().for_each(|row| row.next_us = row.next_us.min(unused.slot_us.max(label)));
+                true
+            }
+            _ => take_back(&mut rows, &limits, unused, label),
+        };
+        if self.hole == Hole::BackEarly && taken {
+            rows.iter_mut().flatten().for_each(|row| row.next_us = row.next_us.min(label));
+        }
+        for (row, new) in SETS[set].iter().zip(rows) {
+            self.rows[*row] = new;
+        }
+        if taken && self.nodes[node].life == life {
+            self.nodes[node].nudged[set] = true;
+            let back = now + self.trip();
+            self.ask_at(back, node, set);
+        }
+    }
+
+    /// A question that is due before counts no more.
+    fn ask_at(&mut self, at: i64, node: usize, set: usize) {
+        let asking = &mut self.nodes[node];
+        asking.moments[set] += 1;
+        let (life, moment) = (asking.life, asking.moments[set]);
+        self.at(at, What::Ask { node, set, life, moment });
     }
 
     fn probe(&mut self, now: i64, node: usize, life: u32) {
@@ -392,17 +492,8 @@ impl Simulation {
             }
             Fault::Step { by } => self.clock += by,
             Fault::Restart { node } => {
-                let origin = self.random.between(0, 1_000_000_000);
-                let old = &self.nodes[node];
-                let (life, limits) = (old.life + 1, old.limits);
-                self.nodes[node] = Node {
-                    origin,
-                    frozen_until: 0,
-                    life,
-                    watch: ClockWatch::default(),
-                    burnt: [0; SETS.len()],
-                    limits,
-                };
+                let (life, limits) = (self.nodes[node].life + 1, self.nodes[node].limits);
+                self.nodes[node] = self.fresh(life, limits);
                 self.wake(node, now);
             }
             Fault::Change { node, starts } => self.nodes[node].limits[0].starts = starts,
@@ -414,7 +505,7 @@ impl Simulation {
         self.at(now, What::Probe { node, life });
         for set in 0..SETS.len() {
             let soon = now + self.random.between(0, 5_000);
-            self.at(soon, What::Ask { node, set, life });
+            self.ask_at(soon, node, set);
         }
     }
 
@@ -425,6 +516,7 @@ impl Simulation {
     /// One way between a node and the database.
     fn trip(&mut self) -> i64 {
         match self.random.below(20) {
+            _ if self.calm => self.random.between(100, 4_000),
             0 => self.random.between(0, 200_000),
             1..=4 => self.random.between(0, 45_000),
             _ => self.random.between(100, 4_000),
