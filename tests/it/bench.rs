@@ -76,6 +76,15 @@ async fn bench_claim_begins_what_it_finds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bench_dispatch_claims_what_is_ready() {
+    let size = ["--messages", "400", "--groups", "200", "--few", "300", "--samples", "2", "--rounds", "1"];
+    let words: Vec<&str> = ["dispatch"].into_iter().chain(size).collect();
+    let figures = bench(&words).await;
+    has(&figures, &["ratio_time", "ratio", "ms_few", "ms_many"]);
+    assert_eq!(count(&figures, "claimed"), 2 * (400 + 200));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bench_enqueue_stores_what_its_peer_stores() {
     let size = ["--messages", "60", "--groups", "7", "--writers", "3", "--batch", "25", "--rounds", "1"];
     let words: Vec<&str> = ["enqueue"].into_iter().chain(size).collect();

@@ -3,22 +3,28 @@
 use std::collections::BTreeMap;
 
 use railyard_core::payment::{Payment, PaymentRequest};
+use railyard_store::Store;
 use railyard_store::payments::{self, Accepted};
 use railyard_testkit::{FakeRail, NodeProcess, eventually};
 use serde_json::Value;
 
 use crate::fleet::{Fleet, LATER};
-use crate::world::SOON;
+use crate::world::{SOON, World};
 
 const DEBTORS: [&str; 4] =
     ["DE89370400440532013000", "GB82WEST12345698765432", "CH9300762011623852957", "FR1420041010050500013M02606"];
 
-/// Three nodes whose payments go to this receiver, by a rail that may repeat what is in doubt.
+/// Nodes whose payments go to this receiver, by a rail that may repeat what is in doubt.
 async fn fleet(rail: &FakeRail) -> Fleet {
+    fleet_of(rail, true).await
+}
+
+/// The same by a rail that may, or may not.
+pub(crate) async fn fleet_of(rail: &FakeRail, idempotent: bool) -> Fleet {
     let url = rail.url();
     let toml = |credentials: &str| {
         format!(
-            "[rails.payment_webhook]\nkind = \"payment\"\nidempotent = true\ntarget_url = \"{url}\"\ncredentials_id = \"{credentials}\"\n"
+            "[rails.payment_webhook]\nkind = \"payment\"\nidempotent = {idempotent}\ntarget_url = \"{url}\"\ncredentials_id = \"{credentials}\"\n"
         )
     };
     // The rail's signer is known once the world is there: nodes read the file when they start.
@@ -41,7 +47,7 @@ async fn nodes(fleet: &Fleet) -> Vec<NodeProcess> {
     nodes
 }
 
-fn payment(id: &str, debtor: usize) -> Payment {
+pub(crate) fn payment(id: &str, debtor: usize) -> Payment {
     let request = PaymentRequest {
         payment_id: id.to_owned(),
         debtor_name: "Anna".to_owned(),
@@ -55,18 +61,18 @@ fn payment(id: &str, debtor: usize) -> Payment {
     request.validate().unwrap()
 }
 
-async fn accept(fleet: &Fleet, payments: &[Payment]) {
-    for answer in payments::accept(&fleet.world.store, payments, "test").await {
+pub(crate) async fn accept(store: &Store, payments: &[Payment]) {
+    for answer in payments::accept(store, payments, "test").await {
         assert!(matches!(answer, Accepted::Enqueued(_)), "{answer:?}");
     }
 }
 
-async fn completed(fleet: &Fleet, count: i64) {
+pub(crate) async fn completed(world: &World, count: i64) {
     // A call of a killed node is in doubt until its deadline, which is half a minute.
     eventually(LATER * 2, "all are PROCESSING and COMPLETED", || async {
         let sql = "SELECT count(*) FROM payment p JOIN payment_exec_queue q USING (payment_id)
                    WHERE p.status = 'PROCESSING' AND q.queue_status = 'COMPLETED'";
-        fleet.world.one::<i64>(sql).await == count
+        world.one::<i64>(sql).await == count
     })
     .await;
 }
@@ -91,7 +97,7 @@ async fn s0_29_s0_37_payments_of_one_instant_are_drained_in_order_while_a_node_d
     let rail = FakeRail::start().await;
     let fleet = fleet(&rail).await;
     let all: Vec<Payment> = (0..80).map(|n| payment(&format!("p{n:03}"), n % 4)).collect();
-    accept(&fleet, &all).await;
+    accept(&fleet.world.store, &all).await;
     fleet
         .world
         .sql
@@ -105,7 +111,7 @@ async fn s0_29_s0_37_payments_of_one_instant_are_drained_in_order_while_a_node_d
     nodes[0].kill9();
     // Whatever it had claimed is stale at once; the tables know nothing of how long the test can wait.
     fleet.world.sql.batch_execute("UPDATE payment_exec_queue SET claimed_at = claimed_at - interval '5 minutes' WHERE queue_status = 'CLAIMED'").await.unwrap();
-    completed(&fleet, 80).await;
+    completed(&fleet.world, 80).await;
     for (debtor, ids) in by_debtor(&rail) {
         let mut sorted = ids.clone();
         sorted.sort_unstable();
@@ -115,8 +121,11 @@ async fn s0_29_s0_37_payments_of_one_instant_are_drained_in_order_while_a_node_d
     // One batch a second at most, and none larger than it may be.
     let largest: i64 = fleet.world.one("SELECT max(n) FROM (SELECT count(*) AS n FROM dispatch_audit_log WHERE action = 'DISPATCHED' GROUP BY batch_id) b").await;
     assert!(largest <= 20, "{largest}");
-    let apart: f64 = fleet.world.one("SELECT min(gap)::float8 FROM (SELECT extract(epoch FROM at - lag(at) OVER (ORDER BY at)) AS gap FROM (SELECT min(claimed_at) AS at FROM payment_exec_queue GROUP BY dispatch_batch_id) b) g").await;
-    assert!(apart > 0.5, "two claims {apart} s apart");
+    let span = "SELECT extract(epoch FROM max(at) - min(at))::float8 - count(*) + 1
+                FROM (SELECT min(claimed_at) AS at FROM payment_exec_queue GROUP BY dispatch_batch_id) b";
+    let slack: f64 = fleet.world.one(span).await;
+    // From turn to turn it is a second; how late in its cycle the first one claimed is taken off.
+    assert!(slack > -1.0, "the claims are {slack} s apart from one a second");
 }
 
 /// A dispatcher that dies between claim and hand-over: what it had claimed is executed all the same, once.
@@ -129,7 +138,7 @@ async fn s0_39_what_a_dead_dispatcher_had_claimed_is_executed_once() {
     dying.start();
     dying.await_ready().await;
     let all: Vec<Payment> = (0..8).map(|n| payment(&format!("p{n}"), n % 4)).collect();
-    accept(&fleet, &all).await;
+    accept(&fleet.world.store, &all).await;
     let claimed = "SELECT count(*) FROM payment_exec_queue WHERE queue_status = 'CLAIMED'";
     eventually(LATER, "it has claimed and died", || async {
         fleet.world.one::<i64>(claimed).await > 0 && !dying.is_running()
@@ -137,7 +146,7 @@ async fn s0_39_what_a_dead_dispatcher_had_claimed_is_executed_once() {
     .await;
     let other = fleet.ready("other").await;
     fleet.world.sql.batch_execute("UPDATE payment_exec_queue SET claimed_at = claimed_at - interval '5 minutes' WHERE queue_status = 'CLAIMED'").await.unwrap();
-    completed(&fleet, 8).await;
+    completed(&fleet.world, 8).await;
     assert_eq!(rail.receipts().len(), 8);
     let recovered: i64 =
         fleet.world.one("SELECT count(*) FROM dispatch_audit_log WHERE action = 'STALE_RECOVERY'").await;
@@ -156,13 +165,13 @@ async fn s0_40_a_batch_that_the_database_would_not_take_is_handed_over_later() {
                 CREATE TRIGGER busy BEFORE INSERT ON exec_step FOR EACH ROW EXECUTE FUNCTION busy()";
     fleet.world.sql.batch_execute(busy).await.unwrap();
     let node = fleet.ready("a").await;
-    accept(&fleet, &[payment("a", 0), payment("b", 1)]).await;
+    accept(&fleet.world.store, &[payment("a", 0), payment("b", 1)]).await;
     eventually(LATER, "it was tried again", || async {
         fleet.world.one::<i64>("SELECT last_value FROM tried").await >= 3
     })
     .await;
     fleet.world.sql.batch_execute("DROP TRIGGER busy ON exec_step").await.unwrap();
-    completed(&fleet, 2).await;
+    completed(&fleet.world, 2).await;
     let counted: i64 = fleet.world.one("SELECT sum(retry_count) + (SELECT count(*) FROM dispatch_audit_log WHERE action = 'STALE_RECOVERY') FROM payment_exec_queue").await;
     assert_eq!(counted, 0);
     drop(node);
@@ -175,7 +184,7 @@ async fn s0_08_the_switch_of_a_type_holds_what_is_ready() {
     let fleet = fleet(&rail).await;
     fleet.world.sql.batch_execute("UPDATE exec_rate_config SET enabled = 0").await.unwrap();
     let node = fleet.ready("a").await;
-    accept(&fleet, &[payment("a", 0), payment("b", 1)]).await;
+    accept(&fleet.world.store, &[payment("a", 0), payment("b", 1)]).await;
     // A cycle of another type goes on meanwhile, and shows that this one had its chance.
     let invoice = "INSERT INTO exec_rate_config (item_type, exec_workflow_type, exec_task_queue, rate_config, jitter_window_ms, dispatch_interval_secs)
                    VALUES ('INVOICE', 'PostContext', 'payment_webhook', 'payments', 0, 1);
@@ -186,7 +195,7 @@ async fn s0_08_the_switch_of_a_type_holds_what_is_ready() {
     assert_eq!(rail.receipts().len(), 1);
     assert_eq!(fleet.world.one::<i64>("SELECT count(*) FROM payment_exec_queue WHERE queue_status = 'READY'").await, 2);
     fleet.world.sql.batch_execute("UPDATE exec_rate_config SET enabled = 1").await.unwrap();
-    completed(&fleet, 2).await;
+    completed(&fleet.world, 2).await;
     let shown = node.http().get("/metrics").await.unwrap().text();
     assert!(shown.contains("dispatch_workflow_started_total 3"), "{shown}");
     eventually(SOON, "the depth is shown", || async {

@@ -5,6 +5,7 @@ mod auth;
 mod batch;
 mod cluster;
 mod credentials;
+mod cuts;
 mod dispatch;
 mod events;
 mod faults;

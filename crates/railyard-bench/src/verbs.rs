@@ -3,6 +3,7 @@
 pub mod backlog;
 pub mod claim;
 pub mod deliver;
+pub mod dispatch;
 pub mod enqueue;
 pub mod groups;
 pub mod hot_group;

@@ -30,19 +30,22 @@ pub struct ExecStep {
 pub enum Executor {
     /// Payments: executed (ACCEPTED), post-processed, and everybody told (PROCESSING).
     Payment,
+    /// Invoices: sent to the customer, then entered in the books.
+    Invoice,
     /// The context, posted to a rail.
     PostContext,
 }
 
 impl Executor {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Payment, Self::PostContext];
+    pub const ALL: [Self; 3] = [Self::Payment, Self::Invoice, Self::PostContext];
 
     /// As `exec_rate_config.exec_workflow_type` says it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Payment => "PaymentExecWorkflow",
+            Self::Invoice => "InvoiceExecWorkflow",
             Self::PostContext => "PostContext",
         }
     }
@@ -66,6 +69,7 @@ impl Executor {
     ) -> Result<Vec<ExecStep>, String> {
         match self {
             Self::Payment => payment_steps(context, first_rail, rails),
+            Self::Invoice => Ok(invoice_steps(context, first_rail, rails)),
             Self::PostContext => Ok(vec![ExecStep {
                 name: "POST",
                 rail: Some(first_rail.to_owned()),
@@ -102,6 +106,18 @@ fn payment_steps(context: &str, first_rail: &str, rails: &BTreeMap<String, Strin
     ])
 }
 
+fn invoice_steps(context: &str, first_rail: &str, rails: &BTreeMap<String, String>) -> Vec<ExecStep> {
+    let step = |name, rail: Option<&str>, job_type| ExecStep {
+        name,
+        rail: rail.map(str::to_owned),
+        job_type,
+        payload: context.as_bytes().to_vec(),
+        status_after: None,
+    };
+    let book = rails.get("BOOK").map(String::as_str);
+    vec![step("SEND", Some(first_rail), "invoice.send"), step("BOOK", book, "invoice.book")]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +145,15 @@ mod tests {
         assert_eq!((steps.len(), steps[0].rail.as_deref()), (1, Some("books")));
         assert_eq!(steps[0].payload, context.as_bytes(), "digit by digit");
         assert!(Executor::ALL.into_iter().all(|executor| Executor::named(executor.as_str()) == Some(executor)));
-        assert_eq!(Executor::named("InvoiceExecWorkflow"), None);
+        assert_eq!(Executor::named("ParcelExecWorkflow"), None);
+    }
+
+    #[test]
+    fn s0_35_an_invoice_is_sent_and_then_booked() {
+        let rails = BTreeMap::from([("BOOK".to_owned(), "books".to_owned())]);
+        let steps = Executor::Invoice.steps("{\"total\": 10.10}", "post", &rails).unwrap();
+        let seen: Vec<_> = steps.iter().map(|step| (step.name, step.rail.as_deref(), step.job_type)).collect();
+        assert_eq!(seen, [("SEND", Some("post"), "invoice.send"), ("BOOK", Some("books"), "invoice.book")]);
+        assert!(steps.iter().all(|step| step.payload == b"{\"total\": 10.10}" && step.status_after.is_none()));
     }
 }

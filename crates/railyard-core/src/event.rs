@@ -52,7 +52,7 @@ impl NewEvent {
     pub fn validate(&self) -> Result<(), Vec<FieldError>> {
         let mut found = Found::default();
         found.required("type", &self.kind, NAME_BYTES_MAX);
-        found.required("source", &self.source, NAME_BYTES_MAX);
+        found.source(&self.source);
         for (field, given) in [
             ("id", &self.external_id),
             ("subject", &self.subject),
@@ -205,6 +205,7 @@ mod tests {
             event.message_group = Some("a\nb".to_owned());
         });
         assert_eq!(fields, ["type", "source", "id", "messageGroup"]);
+        assert_eq!(refused(|event| event.source = "dispatch".to_owned()), ["source"]);
         let many = (0..49).map(|n| (n.to_string(), String::new())).collect();
         assert_eq!(refused(|event| event.metadata = many), ["metadata"]);
     }

@@ -11,7 +11,7 @@ use crate::ids::{CredentialsId, ParticipantId};
 use crate::limits::{
     ATTEMPTS_MAX, ATTEMPTS_MIN, CONTENT_TYPE_BYTES_MAX, EXTERNAL_ID_CHARS_MAX, GROUP_CHARS_MAX, KEY_CHARS_MAX,
     METADATA_KEY_BYTES_MAX, METADATA_MAX, METADATA_VALUE_BYTES_MAX, NAME_BYTES_MAX, RAIL_NAME_BYTES_MAX,
-    TARGET_URL_BYTES_MAX, TIMEOUT_S_DEFAULT, TIMEOUT_S_MAX, TIMEOUT_S_MIN,
+    SOURCE_RESERVED, TARGET_URL_BYTES_MAX, TIMEOUT_S_DEFAULT, TIMEOUT_S_MAX, TIMEOUT_S_MIN,
 };
 use crate::mode::Mode;
 use crate::rail::{RailKind, WEBHOOK};
@@ -129,7 +129,7 @@ impl NewJob {
     }
 
     fn check_names(&self, found: &mut Found) {
-        found.required("source", &self.source, NAME_BYTES_MAX);
+        found.source(&self.source);
         found.required("type", &self.kind, NAME_BYTES_MAX);
         if let Some(id) = &self.external_id {
             found.text("externalId", id, EXTERNAL_ID_CHARS_MAX * 4);
@@ -337,6 +337,14 @@ impl Found {
             self.add(field, "is missing or blank".to_owned());
         }
         self.text(field, text, bytes_max);
+    }
+
+    /// The system that something comes from: not Railyard itself, whose own jobs are told by it.
+    pub(crate) fn source(&mut self, text: &str) {
+        self.required("source", text, NAME_BYTES_MAX);
+        if text == SOURCE_RESERVED {
+            self.add("source", format!("is {SOURCE_RESERVED:?}, which is what scheduled items come from"));
+        }
     }
 
     /// As [`Found::required`], for what the database bounds in characters.

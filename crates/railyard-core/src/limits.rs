@@ -69,6 +69,8 @@ pub const NODE_CALLS_DEFAULT: u32 = 256;
 pub const EXTERNAL_ID_CHARS_MAX: usize = 32;
 /// `source` and `type`.
 pub const NAME_BYTES_MAX: usize = 200;
+/// The source of the jobs that scheduled items are executed by: nobody else's.
+pub const SOURCE_RESERVED: &str = "dispatch";
 /// `groupId`, in characters, as in SQL: also a key of several indexes, which take about 2,700 bytes a row.
 pub const GROUP_CHARS_MAX: usize = 255;
 /// `railType` and the name of a pool.

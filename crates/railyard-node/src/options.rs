@@ -22,7 +22,7 @@ pub struct NodeOptions {
     pub poll: Duration,
     /// How long notifications are gathered after the first of a burst.
     pub debounce: Duration,
-    /// Calls at once.
+    /// Calls at once to payment rails, and as many to others.
     pub calls_in_flight: usize,
     /// Lanes with work in memory at once, waiting for a place, being begun, called or settled.
     pub credits: usize,

@@ -59,8 +59,6 @@ COMMENT ON COLUMN payment_exec_queue.init_workflow_id IS 'what accepted it: init
 CREATE INDEX idx_peq_dispatch ON payment_exec_queue (item_type, queue_status, scheduled_exec_time, retry_count);
 CREATE INDEX idx_peq_stale_claims ON payment_exec_queue (item_type, queue_status, claimed_at);
 CREATE INDEX idx_peq_batch ON payment_exec_queue (dispatch_batch_id) WHERE dispatch_batch_id IS NOT NULL;
--- Where a group's next slot may begin.
-CREATE INDEX ix_peq_group ON payment_exec_queue (item_type, group_id, scheduled_exec_time);
 
 CREATE TABLE payment_exec_context (
   item_type       text NOT NULL,
@@ -86,8 +84,10 @@ CREATE TABLE dispatch_audit_log (
 );
 CREATE INDEX ix_dispatch_audit_item ON dispatch_audit_log (item_type, payment_id, audit_id);
 
+-- Nobody but the owner may delete at all, and what is young nobody: the rest goes with its retention.
 CREATE FUNCTION dispatch_audit_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+  IF TG_OP = 'DELETE' AND OLD.created_at < clock_timestamp() - interval '2 days' THEN RETURN OLD; END IF;
   RAISE EXCEPTION 'dispatch_audit_log is append-only';
 END $$;
 CREATE TRIGGER dispatch_audit_guard BEFORE UPDATE OR DELETE ON dispatch_audit_log
@@ -99,6 +99,17 @@ CREATE TABLE exec_group (
   group_id  text COLLATE "C" NOT NULL,
   accepted  bigint NOT NULL CHECK (accepted >= 1),
   PRIMARY KEY (item_type, group_id)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+
+-- How far a group's slots have come, by what was asked for: of all that was asked for no later than requested_time, the
+-- latest slot is latest_slot. Both rise together: what would say no more than an earlier row is not kept, so the next
+-- slot's bound is one look-up however many items wait.
+CREATE TABLE exec_group_reach (
+  item_type      text NOT NULL,
+  group_id       text COLLATE "C" NOT NULL,
+  requested_time timestamptz NOT NULL,
+  latest_slot    timestamptz NOT NULL,
+  PRIMARY KEY (item_type, group_id, requested_time)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE TABLE payment (
@@ -185,11 +196,11 @@ FOR EACH ROW WHEN (OLD.queue_status <> NEW.queue_status) EXECUTE FUNCTION exec_q
 -- place in its group, and its slot is its own. A slot of a group is never earlier than that of what was accepted before it
 -- and asked for no later: then the planner's slot is moved back, to a microsecond behind that one, so that the order of a
 -- group's slots is that of its items. What is in the queue already stays as it is.
--- Raises 40001 if a slot was given back meanwhile.
+-- Raises 40001 if a slot was given back meanwhile. Whatever the planner thinks of the tables, each look-up is one.
 CREATE FUNCTION exec_enqueue(p_item_type text, p_ids text[], p_groups text[], p_requested timestamptz[],
   p_slots timestamptz[], p_slot_events text[])
 RETURNS TABLE (payment_id text, scheduled_exec_time timestamptz, acceptance_no bigint)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
   v_confirmed integer;
@@ -204,16 +215,39 @@ BEGIN
     SELECT u.id, u.group_id, u.requested, u.slot,
            e.accepted - count(*) OVER (PARTITION BY u.group_id) + row_number() OVER (PARTITION BY u.group_id ORDER BY u.n) AS no
     FROM unnest(p_ids, p_groups, p_requested, p_slots) WITH ORDINALITY AS u(id, group_id, requested, slot, n)
-    JOIN exec_group e ON e.item_type = p_item_type AND e.group_id = u.group_id
-  ), placed AS (
+    CROSS JOIN LATERAL (SELECT x.accepted FROM exec_group x
+                        WHERE x.item_type = p_item_type AND x.group_id = u.group_id OFFSET 0) e
+  ), placed AS MATERIALIZED (
     SELECT i.*, greatest(b.slot, max(greatest(i.slot, i.requested) - i.rank * tick) OVER (
                   PARTITION BY i.group_id ORDER BY i.requested, i.no)) + i.rank * tick AS at
     FROM (SELECT i.*, row_number() OVER (PARTITION BY i.group_id ORDER BY i.requested, i.no) AS rank,
                  interval '1 microsecond' AS tick FROM item i) i
     LEFT JOIN LATERAL (
-      SELECT q.scheduled_exec_time AS slot FROM payment_exec_queue q
-      WHERE q.item_type = p_item_type AND q.group_id = i.group_id AND q.requested_time <= i.requested
-      ORDER BY q.scheduled_exec_time DESC LIMIT 1) b ON true
+      SELECT e.latest_slot AS slot FROM exec_group_reach e
+      WHERE e.item_type = p_item_type AND e.group_id = i.group_id AND e.requested_time <= i.requested
+      ORDER BY e.requested_time DESC LIMIT 1) b ON true
+  ), reached AS MATERIALIZED (
+    SELECT p.group_id, p.requested, max(p.at) AS slot FROM placed p GROUP BY p.group_id, p.requested
+  ), marked AS (
+    INSERT INTO exec_group_reach AS e (item_type, group_id, requested_time, latest_slot)
+    SELECT p_item_type, r.group_id, r.requested, r.slot FROM reached r ORDER BY r.group_id COLLATE "C", r.requested
+    ON CONFLICT (item_type, group_id, requested_time) DO UPDATE SET latest_slot = excluded.latest_slot
+  ), passed AS (
+    -- Asked for later than one of these, and no further: they say no more. What comes behind them says more.
+    DELETE FROM exec_group_reach e
+    WHERE e.ctid = ANY (ARRAY(
+      SELECT o.place
+      FROM reached r
+      LEFT JOIN LATERAL (
+        SELECT x.requested_time FROM exec_group_reach x
+        WHERE x.item_type = p_item_type AND x.group_id = r.group_id AND x.requested_time > r.requested
+          AND x.latest_slot > r.slot
+        ORDER BY x.requested_time LIMIT 1) f ON true
+      CROSS JOIN LATERAL (
+        SELECT x.ctid AS place, x.requested_time FROM exec_group_reach x
+        WHERE x.item_type = p_item_type AND x.group_id = r.group_id AND x.requested_time > r.requested
+          AND x.requested_time < coalesce(f.requested_time, 'infinity') OFFSET 0) o
+      WHERE NOT EXISTS (SELECT 1 FROM reached k WHERE k.group_id = r.group_id AND k.requested = o.requested_time)))
   )
   INSERT INTO payment_exec_queue AS q (item_type, payment_id, scheduled_exec_time, group_id, requested_time, acceptance_no,
     init_workflow_id)
@@ -230,25 +264,75 @@ BEGIN
   END IF;
 END $$;
 
--- Contexts of items that are not in the queue: nothing will ask for them. Those of an hour ago are old enough.
-CREATE FUNCTION exec_context_sweep(p_limit integer) RETURNS integer LANGUAGE sql AS $$
-  WITH gone AS (
-    DELETE FROM payment_exec_context c
-    WHERE (c.item_type, c.payment_id) IN (
-      SELECT o.item_type, o.payment_id FROM payment_exec_context o
-      WHERE o.updated_at < clock_timestamp() - interval '1 hour'
-        AND NOT EXISTS (SELECT 1 FROM payment_exec_queue q WHERE q.item_type = o.item_type AND q.payment_id = o.payment_id)
-      LIMIT p_limit)
-    RETURNING 1)
-  SELECT count(*)::integer FROM gone
-$$;
+-- Contexts of items that are not in the queue: nothing will ask for them. Those of an hour ago are old enough. A page of
+-- them, in the order of their keys, behind the one that p_after names (both NULL: from the first); scanned < p_limit says
+-- that it was the last.
+CREATE FUNCTION exec_context_sweep(p_after_type text, p_after_id text, p_limit integer,
+  OUT swept integer, OUT scanned integer, OUT last_type text, OUT last_id text)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+  v_types text[];
+  v_ids text[];
+BEGIN
+  SELECT array_agg(c.item_type), array_agg(c.payment_id) INTO v_types, v_ids
+  FROM (SELECT o.item_type, o.payment_id FROM payment_exec_context o
+        WHERE (o.item_type, o.payment_id) > (coalesce(p_after_type, ''), coalesce(p_after_id, ''))
+        ORDER BY o.item_type, o.payment_id LIMIT p_limit) c;
+  scanned := coalesce(cardinality(v_types), 0);
+  last_type := v_types[scanned];
+  last_id := v_ids[scanned];
+  DELETE FROM payment_exec_context o
+  USING unnest(v_types, v_ids) AS c(item_type, payment_id)
+  WHERE o.item_type = c.item_type AND o.payment_id = c.payment_id AND o.updated_at < clock_timestamp() - interval '1 hour'
+    AND NOT EXISTS (SELECT 1 FROM payment_exec_queue q
+                    WHERE q.item_type = o.item_type AND q.payment_id = o.payment_id OFFSET 0);
+  GET DIAGNOSTICS swept = ROW_COUNT;
+END $$;
 
-REVOKE ALL ON exec_rate_config, payment_exec_queue, payment_exec_context, dispatch_audit_log, exec_group, payment, payment_rule FROM PUBLIC;
+-- What was completed so many days ago, with the payments and how far their groups had come, and what was written down of
+-- them; at most so many of each kind. What ended without success stays: a person has to decide.
+CREATE FUNCTION drop_completed_items(p_days integer, p_limit integer, OUT items integer, OUT entries integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+  v_before timestamptz := clock_timestamp() - greatest(p_days, 2) * interval '1 day';
+  v_type text;
+  v_ids text[];
+  v_groups text[];
+BEGIN
+  items := 0;
+  FOR v_type IN SELECT c.item_type FROM exec_rate_config c ORDER BY c.item_type LOOP
+    WITH gone AS (
+      DELETE FROM payment_exec_queue q
+      WHERE q.ctid = ANY (ARRAY(SELECT o.ctid FROM payment_exec_queue o
+                                WHERE o.item_type = v_type AND o.queue_status = 'COMPLETED'
+                                  AND o.scheduled_exec_time < v_before AND o.completed_at < v_before
+                                ORDER BY o.scheduled_exec_time LIMIT p_limit FOR UPDATE SKIP LOCKED))
+        AND q.queue_status = 'COMPLETED'
+      RETURNING q.payment_id, q.group_id
+    )
+    SELECT array_agg(g.payment_id), array_agg(DISTINCT g.group_id) INTO v_ids, v_groups FROM gone g;
+    CONTINUE WHEN v_ids IS NULL;
+    items := items + cardinality(v_ids);
+    DELETE FROM exec_group_reach e WHERE e.item_type = v_type AND e.group_id = ANY (v_groups) AND e.latest_slot < v_before;
+    IF v_type = 'PAYMENT' THEN DELETE FROM payment p WHERE p.payment_id = ANY (v_ids); END IF;
+  END LOOP;
+  DELETE FROM dispatch_audit_log l
+  WHERE l.audit_id = ANY (ARRAY(SELECT o.audit_id
+                                FROM (SELECT a.audit_id, a.created_at FROM dispatch_audit_log a ORDER BY a.audit_id LIMIT p_limit) o
+                                WHERE o.created_at < v_before));
+  GET DIAGNOSTICS entries = ROW_COUNT;
+END $$;
+
+REVOKE ALL ON exec_rate_config, payment_exec_queue, payment_exec_context, dispatch_audit_log, exec_group, exec_group_reach, payment,
+  payment_rule FROM PUBLIC;
 REVOKE ALL ON FUNCTION payment_rules(text[]), payment_status_guard(), exec_queue_status_guard(),
-  dispatch_audit_guard(), exec_enqueue(text, text[], text[], timestamptz[], timestamptz[], text[]), exec_context_sweep(integer) FROM PUBLIC;
+  dispatch_audit_guard(), exec_enqueue(text, text[], text[], timestamptz[], timestamptz[], text[]),
+  exec_context_sweep(text, text, integer), drop_completed_items(integer, integer) FROM PUBLIC;
 GRANT SELECT, INSERT, UPDATE ON exec_rate_config, exec_group, payment TO railyard_runtime;
 GRANT SELECT ON payment_rule TO railyard_runtime;
 GRANT SELECT, INSERT ON dispatch_audit_log TO railyard_runtime;
-GRANT SELECT, INSERT, UPDATE, DELETE ON payment_exec_queue, payment_exec_context TO railyard_runtime;
+GRANT SELECT, INSERT, UPDATE, DELETE ON payment_exec_queue, payment_exec_context, exec_group_reach TO railyard_runtime;
 GRANT EXECUTE ON FUNCTION payment_rules(text[]),
-  exec_enqueue(text, text[], text[], timestamptz[], timestamptz[], text[]), exec_context_sweep(integer) TO railyard_runtime;
+  exec_enqueue(text, text[], text[], timestamptz[], timestamptz[], text[]), exec_context_sweep(text, text, integer),
+  drop_completed_items(integer, integer) TO railyard_runtime;

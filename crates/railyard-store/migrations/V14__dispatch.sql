@@ -8,11 +8,13 @@ ALTER TABLE payment_exec_queue
   ADD COLUMN run_no         integer NOT NULL DEFAULT 0 CHECK (run_no >= 0),
   ADD COLUMN step_no        smallint NOT NULL DEFAULT 1 CHECK (step_no >= 1),
   ADD COLUMN exec_outbox_id uuid,
-  ADD COLUMN exec_start_at  timestamptz;
+  ADD COLUMN exec_start_at  timestamptz,
+  ADD COLUMN step_due_at    timestamptz;
 COMMENT ON COLUMN payment_exec_queue.run_no IS 'how often a person has requeued it';
 COMMENT ON COLUMN payment_exec_queue.step_no IS 'the step that its execution is at, or goes on with';
 COMMENT ON COLUMN payment_exec_queue.exec_outbox_id IS 'the job of that step; of the run before, until a new one is handed over';
 COMMENT ON COLUMN payment_exec_queue.exec_start_at IS 'not before, its jitter included';
+COMMENT ON COLUMN payment_exec_queue.step_due_at IS 'since when its step waits to be handed over, which is a later one';
 CREATE INDEX ix_peq_job ON payment_exec_queue (exec_outbox_id) WHERE exec_outbox_id IS NOT NULL AND queue_status <> 'COMPLETED';
 -- What stands before an item in its group, however much of the group has ended.
 CREATE INDEX ix_peq_open ON payment_exec_queue (item_type, group_id, scheduled_exec_time, requested_time, acceptance_no)
@@ -21,6 +23,7 @@ CREATE INDEX ix_peq_open ON payment_exec_queue (item_type, group_id, scheduled_e
 CREATE INDEX ix_peq_bar ON payment_exec_queue (item_type, group_id, scheduled_exec_time, requested_time, acceptance_no)
   WHERE step_no = 1 AND (queue_status = 'CLAIMED' OR queue_status = 'READY' AND retry_count > 0);
 CREATE INDEX ix_peq_retried ON payment_exec_queue (item_type, retry_count) WHERE queue_status = 'READY' AND retry_count > 0;
+CREATE INDEX ix_peq_step_due ON payment_exec_queue (item_type, step_due_at) WHERE step_due_at IS NOT NULL;
 
 -- What an execution consists of, written when it is handed over, gone when it is completed. Each step is a job; one
 -- without a rail has nothing to send.
@@ -41,10 +44,9 @@ COMMENT ON COLUMN exec_step.first_job IS 'of its first run: what the rail knows 
 
 -- Whose turn it is: one dispatcher at a time for each type, in the whole cluster, and none before the interval is over.
 CREATE TABLE exec_turn (
-  item_type     text PRIMARY KEY,
-  holder        uuid,
-  taken_at      timestamptz,
-  next_cycle_at timestamptz NOT NULL
+  item_type text PRIMARY KEY,
+  holder    uuid,
+  taken_at  timestamptz
 );
 
 CREATE FUNCTION exec_run_id(p_item_type text, p_id text, p_run_no integer) RETURNS text
@@ -99,20 +101,46 @@ CREATE FUNCTION exec_follow_replay(p_job uuid, p_replay uuid) RETURNS void LANGU
   SELECT 'REPLAY', f.item_type, f.payment_id, 'REPLAYED', 'DISPATCHED', p_replay::text FROM followed f
 $$;
 
+-- How long until a type's turn is due and nobody has it, or who had it has died: 0 if so, NULL if a living node has it.
+CREATE FUNCTION exec_turn_in_ms(p_turn exec_turn, p_node uuid, p_interval_secs integer) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+  SELECT CASE
+    WHEN (p_turn).taken_at IS NULL OR (p_turn).holder = p_node THEN 0
+    WHEN (p_turn).holder IS NULL THEN greatest(0, ceil(extract(epoch FROM (p_turn).taken_at
+      + p_interval_secs * interval '1 second' - clock_timestamp()) * 1000))::bigint
+    WHEN NOT EXISTS (SELECT 1 FROM node n WHERE n.node_id = (p_turn).holder AND n.lease_until > clock_timestamp()) THEN 0 END
+$$;
+
+-- All that a node asks while there is nothing to do, of all types at once: whose turn it could take, where steps wait, and
+-- in how many milliseconds it should ask again: at its turn, at the latest after the type's interval and after 5 s, and
+-- after 1 s where steps may come.
+CREATE FUNCTION dispatch_look(p_node uuid) RETURNS TABLE (item_type text, turn boolean, steps boolean, again_in_ms bigint)
+LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+  SELECT c.item_type, c.enabled = 1 AND coalesce(i.ms = 0, false),
+    c.enabled = 1 AND EXISTS (SELECT 1 FROM payment_exec_queue q
+                              WHERE q.item_type = c.item_type AND q.step_due_at IS NOT NULL OFFSET 0),
+    least(5000, CASE WHEN c.step_rails <> '{}' THEN 1000 END, c.dispatch_interval_secs * 1000::bigint, nullif(i.ms, 0))
+  FROM exec_rate_config c
+  LEFT JOIN exec_turn t ON t.item_type = c.item_type
+  CROSS JOIN LATERAL (SELECT exec_turn_in_ms(t, p_node, c.dispatch_interval_secs) AS ms) i
+  ORDER BY c.item_type
+$$;
+
 -- Takes the turn of a type, if it is due and no other living node has it. A holder that was only stopped is kept from harm
 -- by the conditions of whatever it does next.
 CREATE FUNCTION exec_take_turn(p_item_type text, p_node uuid) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO exec_turn (item_type, next_cycle_at) VALUES (p_item_type, clock_timestamp()) ON CONFLICT DO NOTHING;
+  INSERT INTO exec_turn (item_type) VALUES (p_item_type) ON CONFLICT DO NOTHING;
   UPDATE exec_turn t SET holder = p_node, taken_at = clock_timestamp()
-  WHERE t.item_type = p_item_type AND t.next_cycle_at <= clock_timestamp()
-    AND (t.holder IS NULL OR t.holder = p_node
-         OR NOT EXISTS (SELECT 1 FROM node n WHERE n.node_id = t.holder AND n.lease_until > clock_timestamp()));
+  WHERE t.item_type = p_item_type
+    AND exec_turn_in_ms(t, p_node, coalesce((SELECT c.dispatch_interval_secs FROM exec_rate_config c
+                                             WHERE c.item_type = p_item_type), 0)) = 0;
   RETURN FOUND;
 END $$;
 
 -- Claims what is due soon, of an enabled type, oldest first; rows that another dispatcher is taking are passed over. The
--- contexts come along. Where there is an index in the right order, nothing else is cheaper, whatever the planner thinks.
+-- contexts come along. A batch claims once: whoever asks under its name again gets nothing by this.
+-- Where there is an index in the right order, nothing else is cheaper, whatever the planner thinks.
 CREATE FUNCTION dispatch_claim(p_item_type text, p_batch text) RETURNS TABLE (payment_id text, context_json jsonb)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
@@ -121,6 +149,8 @@ DECLARE
 BEGIN
   SELECT * INTO STRICT v_config FROM exec_rate_config c WHERE c.item_type = p_item_type;
   IF v_config.enabled = 0 THEN RETURN; END IF;
+  PERFORM pg_advisory_xact_lock(hashtextextended(p_batch, 0));
+  IF EXISTS (SELECT 1 FROM payment_exec_queue q WHERE q.dispatch_batch_id = p_batch) THEN RETURN; END IF;
   RETURN QUERY
   WITH due AS MATERIALIZED (
     SELECT q.ctid AS place FROM payment_exec_queue q
@@ -147,6 +177,20 @@ BEGIN
   LEFT JOIN LATERAL (SELECT o.context_json FROM payment_exec_context o
                      WHERE o.item_type = p_item_type AND o.payment_id = c.payment_id OFFSET 0) x ON true
   ORDER BY c.scheduled_exec_time, c.requested_time, c.acceptance_no;
+END $$;
+
+-- What a batch has claimed and not handed over: for who never heard the claim's answer. Waits for a claim that is under way.
+CREATE FUNCTION dispatch_claimed(p_item_type text, p_batch text) RETURNS TABLE (payment_id text, context_json jsonb)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM pg_advisory_xact_lock(hashtextextended(p_batch, 0));
+  RETURN QUERY
+  SELECT q.payment_id, x.context_json FROM payment_exec_queue q
+  LEFT JOIN LATERAL (SELECT o.context_json FROM payment_exec_context o
+                     WHERE o.item_type = p_item_type AND o.payment_id = q.payment_id OFFSET 0) x ON true
+  WHERE q.dispatch_batch_id = p_batch AND q.item_type = p_item_type AND q.queue_status = 'CLAIMED'
+  ORDER BY q.scheduled_exec_time, q.requested_time, q.acceptance_no;
 END $$;
 
 -- Items that were claimed long ago and not handed over: their dispatcher died. What was handed over all the same is marked
@@ -410,29 +454,42 @@ BEGIN
   SELECT p_batch, p_item_type, q.payment_id, 'DISPATCHED', 'CLAIMED', 'DISPATCHED', q.exec_workflow_id
   FROM payment_exec_queue q WHERE q.item_type = p_item_type AND q.payment_id = ANY (v_ids);
   INSERT INTO dispatch_audit_log (batch_id, item_type, action, detail)
-  VALUES (p_batch, p_item_type, 'BATCH_COMPLETE', format('dispatched %s, failed %s, put back %s', dispatched, failed, put_back));
+  VALUES (p_batch, p_item_type, 'BATCH_COMPLETE',
+    format('dispatched %s, failed %s, put back %s', dispatched, failed, put_back)
+      || CASE WHEN lost > 0 THEN ', lost ' || lost ELSE '' END);
 
+  -- What turned out to have been delivered has its step behind it.
+  FOR v IN SELECT (v_before ->> f.id)::uuid AS job FROM jsonb_object_keys(v_final) AS f(id) ORDER BY 1 LOOP
+    PERFORM exec_late_success(v.job);
+  END LOOP;
   -- A run that was handed over before may have ended by now.
   SELECT array_agg(o.outbox_id) INTO v_known FROM dispatch_job_outcome o WHERE o.outbox_id = ANY (v_jobs);
   IF v_known IS NOT NULL THEN PERFORM exec_advance(v_known); END IF;
 END $$;
 
--- What follows from the ends of these jobs: the next step, COMPLETED, or the end without success.
-CREATE FUNCTION exec_advance(p_jobs uuid[]) RETURNS void
+-- Whether a job, or one that it replays, was given up and turned out to have been delivered.
+CREATE FUNCTION exec_was_delivered(p_job uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
+  WITH RECURSIVE chain AS (
+    SELECT p_job AS id
+    UNION ALL
+    SELECT j.replay_of FROM chain c JOIN dispatch_job j ON j.outbox_id = c.id WHERE j.replay_of IS NOT NULL
+  )
+  SELECT EXISTS (SELECT 1 FROM chain c JOIN payment_outbox_attempt_archive a ON a.outbox_id = c.id
+                 WHERE a.late AND a.state = 'DISPATCHED')
+$$;
+
+-- What follows from the ends of these jobs: the next step is due, or COMPLETED, or the end without success. p_delivered:
+-- they succeeded, whatever was written down before that was known. Takes no lock but those of the items and their payments.
+CREATE FUNCTION exec_advance(p_jobs uuid[], p_delivered boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
   v record;
   v_step exec_step;
-  v_items outbox_item[] := '{}';
-  v_types text[] := '{}';
-  v_ids text[] := '{}';
   v_status text;
-  v_error text;
-  v_notify text := coalesce(current_setting('railyard.notify', true), '');
 BEGIN
   FOR v IN
-    SELECT q.*, o.status AS ended, o.last_error AS why
+    SELECT q.*, CASE WHEN p_delivered THEN 'COMPLETED' ELSE o.status END AS ended, o.last_error AS why
     FROM unnest(p_jobs) AS j(id)
     CROSS JOIN LATERAL (SELECT x.* FROM payment_exec_queue x
                         WHERE x.exec_outbox_id = j.id AND x.queue_status = 'DISPATCHED' LIMIT 1) q
@@ -443,7 +500,7 @@ BEGIN
     WHERE q.item_type = v.item_type AND q.payment_id = v.payment_id AND q.queue_status = 'DISPATCHED'
       AND q.exec_outbox_id = v.exec_outbox_id FOR UPDATE;
     CONTINUE WHEN NOT FOUND;
-    IF v.ended <> 'COMPLETED' THEN
+    IF v.ended <> 'COMPLETED' AND NOT exec_was_delivered(v.exec_outbox_id) THEN
       -- ERROR: its retries are spent, or no retry helps. Else somebody, or its time, has ended it.
       v_status := CASE v.ended WHEN 'ERROR' THEN 'DEAD_LETTER' ELSE 'FAILED' END;
       UPDATE payment_exec_queue q SET queue_status = v_status, last_error = left(coalesce(v.why, v.ended), 4000),
@@ -475,35 +532,82 @@ BEGIN
       DELETE FROM payment_exec_context c WHERE c.item_type = v.item_type AND c.payment_id = v.payment_id;
       DELETE FROM exec_step s WHERE s.item_type = v.item_type AND s.payment_id = v.payment_id;
     ELSE
-      UPDATE payment_exec_queue q SET step_no = v.step_no, updated_at = clock_timestamp()
+      UPDATE payment_exec_queue q SET step_no = v.step_no, exec_outbox_id = NULL, step_due_at = clock_timestamp(),
+        updated_at = clock_timestamp()
       WHERE q.item_type = v.item_type AND q.payment_id = v.payment_id;
-      v_items := v_items || exec_job(v.item_type, v.payment_id, v.run_no, v.group_id, v_step, NULL);
-      v_types := v_types || v.item_type;
-      v_ids := v_ids || v.payment_id;
     END IF;
   END LOOP;
-  IF v_ids = '{}' THEN RETURN; END IF;
+END $$;
 
-  -- In the transaction of an outcome: no NOTIFY, the poll finds it.
-  PERFORM set_config('railyard.notify', 'off', true);
-  FOR v IN SELECT e.outbox_id, e.created, e.fault, v_types[e.ordinal] AS item_type, v_ids[e.ordinal] AS id
-           FROM enqueue_outbox(v_items, true) e LOOP
-    v_error := left(coalesce(v.fault, CASE WHEN NOT v.created AND NOT exec_is_job(v.outbox_id, v.item_type, v.id)
+-- Hands over the later steps that are due, of an enabled type; those that another node is at are passed over. In a
+-- transaction of its own: it takes numbers of groups and keys, which an outcome's must not wait for.
+CREATE FUNCTION dispatch_steps(p_item_type text, p_limit integer, OUT started integer, OUT dead integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+  v record;
+  v_items outbox_item[] := '{}';
+  v_ids text[] := '{}';
+  v_step exec_step;
+  v_error text;
+BEGIN
+  started := 0; dead := 0;
+  PERFORM 1 FROM exec_rate_config c WHERE c.item_type = p_item_type AND c.enabled = 1;
+  IF NOT FOUND THEN RETURN; END IF;
+  FOR v IN
+    SELECT q.payment_id, q.run_no, q.step_no, q.group_id FROM payment_exec_queue q
+    WHERE q.item_type = p_item_type AND q.step_due_at IS NOT NULL AND q.queue_status = 'DISPATCHED'
+    ORDER BY q.step_due_at LIMIT p_limit FOR UPDATE SKIP LOCKED
+  LOOP
+    SELECT * INTO v_step FROM exec_step s
+    WHERE s.item_type = p_item_type AND s.payment_id = v.payment_id AND s.step_no = v.step_no;
+    v_items := v_items || exec_job(p_item_type, v.payment_id, v.run_no, v.group_id, v_step, NULL);
+    v_ids := v_ids || v.payment_id;
+  END LOOP;
+  FOR v IN SELECT e.outbox_id, e.created, e.fault, v_ids[e.ordinal] AS id FROM enqueue_outbox(v_items, true) e LOOP
+    v_error := left(coalesce(v.fault, CASE WHEN NOT v.created AND NOT exec_is_job(v.outbox_id, p_item_type, v.id)
       THEN format('its key is another job''s: %s', v.outbox_id) END), 4000);
     UPDATE payment_exec_queue q SET exec_outbox_id = CASE WHEN v_error IS NULL THEN v.outbox_id END, last_error = v_error,
-      queue_status = CASE WHEN v_error IS NULL THEN q.queue_status ELSE 'DEAD_LETTER' END, updated_at = clock_timestamp()
-    WHERE q.item_type = v.item_type AND q.payment_id = v.id;
+      queue_status = CASE WHEN v_error IS NULL THEN q.queue_status ELSE 'DEAD_LETTER' END, step_due_at = NULL,
+      updated_at = clock_timestamp()
+    WHERE q.item_type = p_item_type AND q.payment_id = v.id;
     IF v_error IS NULL THEN
+      started := started + 1;
       UPDATE exec_step s SET first_job = coalesce(s.first_job, v.outbox_id)
       FROM payment_exec_queue q
-      WHERE q.item_type = v.item_type AND q.payment_id = v.id
-        AND s.item_type = v.item_type AND s.payment_id = v.id AND s.step_no = q.step_no;
+      WHERE q.item_type = p_item_type AND q.payment_id = v.id
+        AND s.item_type = p_item_type AND s.payment_id = v.id AND s.step_no = q.step_no;
     ELSE
+      dead := dead + 1;
       INSERT INTO dispatch_audit_log (batch_id, item_type, payment_id, action, status_before, status_after, detail)
-      VALUES ('OUTBOX', v.item_type, v.id, 'EXECUTION_FAILED', 'DISPATCHED', 'DEAD_LETTER', left(v_error, 500));
+      VALUES ('OUTBOX', p_item_type, v.id, 'EXECUTION_FAILED', 'DISPATCHED', 'DEAD_LETTER', left(v_error, 500));
     END IF;
   END LOOP;
-  PERFORM set_config('railyard.notify', v_notify, true);
+END $$;
+
+-- An item whose job ended without success and turned out to have been delivered goes on as if that had been known.
+CREATE FUNCTION exec_late_success(p_job uuid) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+  v_jobs uuid[];
+BEGIN
+  IF NOT exec_was_delivered(p_job) THEN RETURN; END IF;
+  -- Its job may have been made again since.
+  WITH RECURSIVE chain AS (
+    SELECT p_job AS id
+    UNION ALL
+    SELECT r.outbox_id FROM chain c JOIN job_replay r ON r.replay_of = c.id WHERE r.outbox_id IS NOT NULL
+  ), followed AS (
+    UPDATE payment_exec_queue q SET queue_status = 'DISPATCHED', last_error = NULL, updated_at = clock_timestamp()
+    WHERE q.exec_outbox_id = ANY (ARRAY(SELECT c.id FROM chain c)) AND q.queue_status IN ('FAILED', 'DEAD_LETTER')
+    RETURNING q.item_type, q.payment_id, q.exec_outbox_id
+  ), logged AS (
+    INSERT INTO dispatch_audit_log (batch_id, item_type, payment_id, action, status_after, detail)
+    SELECT 'OUTBOX', f.item_type, f.payment_id, 'LATE_SUCCESS', 'DISPATCHED', p_job::text FROM followed f
+  )
+  SELECT array_agg(f.exec_outbox_id) INTO v_jobs FROM followed f;
+  IF v_jobs IS NOT NULL THEN PERFORM exec_advance(v_jobs, true); END IF;
 END $$;
 
 -- Every way in which a job ends writes its outcome; what it means for a scheduled item is part of the same transaction.
@@ -616,14 +720,17 @@ CREATE TRIGGER exec_switch_rails AFTER INSERT OR DELETE OR UPDATE OF enabled, ex
 FOR EACH STATEMENT EXECUTE FUNCTION exec_switch_rails();
 
 REVOKE ALL ON exec_step, exec_turn FROM PUBLIC;
-REVOKE ALL ON FUNCTION exec_is_job(uuid, text, text), exec_lock_items(uuid[]), exec_is_requeued(uuid), exec_follow_replay(uuid, uuid),
+REVOKE ALL ON FUNCTION exec_is_job(uuid, text, text), exec_was_delivered(uuid), exec_lock_items(uuid[]), exec_is_requeued(uuid), exec_follow_replay(uuid, uuid),
   exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
-  exec_job(text, text, integer, text, exec_step, timestamptz), exec_take_turn(text, uuid), dispatch_claim(text, text), dispatch_recover(text),
+  exec_job(text, text, integer, text, exec_step, timestamptz), exec_turn_in_ms(exec_turn, uuid, integer), dispatch_look(uuid),
+  exec_take_turn(text, uuid), dispatch_claim(text, text), dispatch_claimed(text, text), dispatch_steps(text, integer),
+  exec_late_success(uuid), dispatch_recover(text),
   dispatch_hand_over(text, text, text[], text[], integer[], smallint[], text[], text[], text[], bytea[], text[]),
-  exec_advance(uuid[]), exec_job_ended(), exec_switch_rails(), dispatch_requeue(text, text, text, text) FROM PUBLIC;
+  exec_advance(uuid[], boolean), exec_job_ended(), exec_switch_rails(), dispatch_requeue(text, text, text, text) FROM PUBLIC;
 GRANT SELECT ON exec_step TO railyard_runtime;
 GRANT SELECT, INSERT, UPDATE ON exec_turn TO railyard_runtime;
 GRANT EXECUTE ON FUNCTION exec_is_job(uuid, text, text), exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
-  exec_take_turn(text, uuid), dispatch_claim(text, text), dispatch_recover(text),
+  exec_turn_in_ms(exec_turn, uuid, integer), dispatch_look(uuid), exec_take_turn(text, uuid), dispatch_claim(text, text),
+  dispatch_claimed(text, text), dispatch_steps(text, integer), exec_late_success(uuid), dispatch_recover(text),
   dispatch_hand_over(text, text, text[], text[], integer[], smallint[], text[], text[], text[], bytea[], text[]),
-  exec_advance(uuid[]), dispatch_requeue(text, text, text, text) TO railyard_runtime;
+  exec_advance(uuid[], boolean), dispatch_requeue(text, text, text, text) TO railyard_runtime;

@@ -503,6 +503,7 @@ DECLARE
 BEGIN
   IF p_instruction_id IS NULL THEN PERFORM refuse_item(1, 'instruction_id: is required'); END IF;
   IF p_idempotency_key IS NULL THEN PERFORM refuse_item(1, 'idempotency_key: is required'); END IF;
+  IF p_source = 'dispatch' THEN PERFORM refuse_item(1, 'source: "dispatch" is what scheduled items come from'); END IF;
   v := enqueue_one(p_source, p_type, NULL, p_participant_id, p_mode, coalesce(p_rail_type, 'payment_webhook'), NULL,
     p_target_url, p_payload, NULL, p_credentials_id, p_max_attempts, p_retry_strategy, p_timeout_ms, p_headers, p_metadata,
     p_scheduled_for, p_expires_at, p_instruction_id, p_idempotency_key, NULL);
@@ -517,7 +518,12 @@ DECLARE
   v_ids uuid[];
   v_conflicts integer[];
   v_first uuid;
+  v_reserved integer;
 BEGIN
+  SELECT min(t.ordinality) INTO v_reserved FROM unnest(p_items) WITH ORDINALITY t WHERE t.source = 'dispatch';
+  IF v_reserved IS NOT NULL THEN
+    PERFORM refuse_item(v_reserved, 'source: "dispatch" is what scheduled items come from');
+  END IF;
   SELECT array_agg(e.outbox_id ORDER BY e.ordinal), array_agg(e.ordinal ORDER BY e.ordinal) FILTER (WHERE e.conflict),
          (array_agg(e.outbox_id ORDER BY e.ordinal) FILTER (WHERE e.conflict))[1]
   INTO v_ids, v_conflicts, v_first

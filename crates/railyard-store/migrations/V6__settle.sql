@@ -53,7 +53,11 @@ BEGIN
       RETURN 'LATE_TAKEN';
     END IF;
     PERFORM 1 FROM dispatch_job_outcome WHERE outbox_id = p_outbox_id;
-    IF FOUND THEN RETURN 'LATE_ENDED'; END IF;
+    IF FOUND THEN
+      -- What was scheduled and given up with it follows (V14).
+      PERFORM exec_late_success(p_outbox_id);
+      RETURN 'LATE_ENDED';
+    END IF;
   END LOOP;
   RAISE EXCEPTION 'message % is in no table', p_outbox_id USING ERRCODE = 'RY500';
 END $$;

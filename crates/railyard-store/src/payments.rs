@@ -7,6 +7,7 @@
 mod accept;
 mod prepare;
 mod read;
+mod tidy;
 mod write;
 
 #[cfg(test)]
@@ -14,7 +15,7 @@ mod tests;
 
 pub use accept::{Accepted, Enqueued, accept};
 pub use read::{PaymentRow, get};
-pub use write::sweep_contexts;
+pub use tidy::{Sweep, drop_completed, sweep_contexts};
 
 /// The item type of payments.
 pub const PAYMENT: &str = "PAYMENT";

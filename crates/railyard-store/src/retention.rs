@@ -38,11 +38,14 @@ pub struct Retention {
     pub attempts_days: i32,
     /// Idempotency keys, in days; never shorter than jobs.
     pub keys_days: i32,
+    /// Scheduled items and their payments once they are completed, and what dispatchers did, in days; never shorter than
+    /// keys: one that is accepted anew under an old id must not find its old run.
+    pub items_days: i32,
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { jobs_days: 30, attempts_days: 400, keys_days: 35 }
+        Self { jobs_days: 30, attempts_days: 400, keys_days: 35, items_days: 400 }
     }
 }
 

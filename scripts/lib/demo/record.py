@@ -15,6 +15,9 @@ SELECT json_build_array(outbox_id, attempt_no, state, error_code) FROM payment_o
 """
 
 
+PATIENCE_S = 300
+
+
 class Unreadable(Exception):
     """psql could not say; its own words follow."""
 
@@ -22,10 +25,15 @@ class Unreadable(Exception):
 def _psql(url, sql):
     program = os.path.join(os.environ["RAILYARD_PG_BIN"], "psql")
     done = subprocess.run([program, "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-c", sql, url],
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     if done.returncode != 0:
         raise Unreadable(f"psql: {done.stderr.strip()}")
     return done.stdout
+
+
+def rows(url, sql):
+    """What each row's one column holds, which is JSON."""
+    return [json.loads(line) for line in _psql(url, sql).splitlines()]
 
 
 def owners(url):

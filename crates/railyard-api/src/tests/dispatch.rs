@@ -53,6 +53,15 @@ async fn s0_08_s0_09_settings_are_shown_and_changed_with_who_did_it() {
 }
 
 #[tokio::test]
+async fn nobody_else_enqueues_as_the_dispatcher() {
+    let api = Api::new().await;
+    let job = api.job_with(json!({ "source": "dispatch" }));
+    assert_eq!(api.post("/api/dispatch/jobs", &job).await.fields(), ["source"]);
+    let event = json!({ "type": "t", "source": "dispatch" });
+    assert_eq!(api.post("/api/events", &event).await.fields(), ["source"]);
+}
+
+#[tokio::test]
 async fn s0_27_a_dead_letter_is_requeued_once_with_its_reason() {
     let api = Api::new().await;
     let dead = "INSERT INTO payment_exec_queue (item_type, payment_id, queue_status, scheduled_exec_time, group_id, requested_time, acceptance_no, init_workflow_id, retry_count, dispatched_at)

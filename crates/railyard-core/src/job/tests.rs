@@ -53,6 +53,11 @@ fn s3_05_external_id_counts_characters() {
 fn text_that_no_column_takes() {
     let nul = "a\0b".to_owned();
     assert_eq!(refused(|job| job.source.clone_from(&nul)), ["source"]);
+    assert_eq!(
+        refused(|job| job.source = SOURCE_RESERVED.to_owned()),
+        ["source"],
+        "that is what scheduled items are told by"
+    );
     assert_eq!(refused(|job| job.group = Some(ParticipantId::new("a\0b"))), ["groupId"]);
     assert_eq!(refused(|job| job.group = Some(ParticipantId::new("a\r\nX-Other: b"))), ["groupId"]);
     assert_eq!(refused(|job| job.group = Some(ParticipantId::new("x".repeat(513)))), ["groupId"]);

@@ -1,26 +1,34 @@
 //! Dispatch: a Dispatcher for each item type that has a configuration; a new row is found within seconds.
 //!
-//! Owns nothing but its children. One that falls is started again with the next look. If it dies, Root starts it again,
+//! It asks for all types at once whether there is anything to do, when one of their turns is due at the latest, and tells the
+//! dispatchers that have something: an idle node costs that one statement. Owns nothing but its children. One that falls is started again with the next look. If it dies, Root starts it again,
 //! and it starts them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
-use railyard_store::{StoreError, dispatch};
+use railyard_store::dispatch::{self, Due};
+use tokio::sync::Semaphore;
 
-use super::dispatcher::{Dispatcher, Seen};
+use super::dispatcher::{self, Arguments, Dispatcher, Seen};
 use super::settler::answer;
 use crate::context::Context;
 
+/// Where there is no type at all.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Where nothing could be asked.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// However soon the next turn is due.
+const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(50);
 
 /// What it is told.
 #[derive(ractor_cluster::RactorMessage)]
 pub(crate) enum Msg {
-    /// See which types there are.
-    Tick,
+    /// See what there is to do.
+    Look,
     /// For the live view and for tests: each type's figures.
     Observe(RpcReplyPort<BTreeMap<String, Arc<Seen>>>),
 }
@@ -31,7 +39,16 @@ pub(crate) struct Dispatch;
 /// Its state.
 pub(crate) struct State {
     context: Context,
-    dispatchers: BTreeMap<String, (ActorCell, Arc<Seen>)>,
+    dispatchers: BTreeMap<String, Child>,
+    /// Dispatchers at work at once: however many types there are, most of the node's connections are for its calls.
+    budget: Arc<Semaphore>,
+}
+
+struct Child {
+    actor: ActorRef<dispatcher::Msg>,
+    seen: Arc<Seen>,
+    /// It has a message that it has not done with.
+    busy: Arc<AtomicBool>,
 }
 
 impl Actor for Dispatch {
@@ -41,21 +58,19 @@ impl Actor for Dispatch {
 
     async fn pre_start(&self, myself: ActorRef<Msg>, context: Context) -> Result<State, ActorProcessingErr> {
         context.actors.dispatch.set(myself.clone());
-        myself.cast(Msg::Tick)?;
-        Ok(State { context, dispatchers: BTreeMap::new() })
+        myself.cast(Msg::Look)?;
+        let budget = Arc::new(Semaphore::new((context.store.config().work_connections / 3).max(1)));
+        Ok(State { context, dispatchers: BTreeMap::new(), budget })
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         match message {
-            Msg::Tick => {
-                match state.types().await {
-                    Ok(types) => state.start(&myself, types).await?,
-                    Err(error) => state.context.trouble("dispatch", &error),
-                }
-                myself.send_after(LOOK_EVERY, || Msg::Tick);
+            Msg::Look => {
+                let again = state.look(&myself).await?;
+                myself.send_after(again.max(LOOK_AT_MOST_EVERY), || Msg::Look);
             }
             Msg::Observe(reply) => {
-                let seen = |(name, (_, seen)): (&String, &(ActorCell, Arc<Seen>))| (name.clone(), Arc::clone(seen));
+                let seen = |(name, child): (&String, &Child)| (name.clone(), Arc::clone(&child.seen));
                 answer(reply, state.dispatchers.iter().map(seen).collect());
             }
         }
@@ -82,25 +97,48 @@ impl Actor for Dispatch {
 }
 
 impl State {
-    async fn types(&self) -> Result<Vec<String>, StoreError> {
-        dispatch::item_types(&self.context.store).await
-    }
-
-    async fn start(&mut self, myself: &ActorRef<Msg>, types: Vec<String>) -> Result<(), ActorProcessingErr> {
-        for item_type in types {
-            if !self.dispatchers.contains_key(&item_type) {
-                let seen = Arc::new(Seen::default());
-                let arguments = (self.context.clone(), item_type.clone(), Arc::clone(&seen));
-                let (child, _) = Actor::spawn_linked(None, Dispatcher, arguments, myself.get_cell()).await?;
-                self.dispatchers.insert(item_type, (child.get_cell(), seen));
+    /// Tells whoever has something to do. When to look again.
+    async fn look(&mut self, myself: &ActorRef<Msg>) -> Result<Duration, ActorProcessingErr> {
+        let Some(membership) = self.context.lease.good() else { return Ok(LOOK_AGAIN) };
+        if self.context.stopping.is_set() {
+            return Ok(LOOK_AGAIN);
+        }
+        let due = match dispatch::look(&self.context.store, membership.node).await {
+            Ok(due) => due,
+            Err(error) => {
+                self.context.trouble("dispatch", &error);
+                return Ok(LOOK_AGAIN);
+            }
+        };
+        for Due { item_type, turn, steps, .. } in &due {
+            let child = self.child(myself, item_type).await?;
+            if (*turn || *steps) && !child.busy.swap(true, Ordering::AcqRel) {
+                // One that has just fallen drops it: its successor is told at the next look.
+                drop(child.actor.cast(dispatcher::Msg::Work { turn: *turn, steps: *steps }));
             }
         }
-        Ok(())
+        Ok(due.iter().map(|one| one.again).min().unwrap_or(LOOK_EVERY))
+    }
+
+    async fn child(&mut self, myself: &ActorRef<Msg>, item_type: &str) -> Result<&Child, ActorProcessingErr> {
+        if !self.dispatchers.contains_key(item_type) {
+            let (seen, busy) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
+            let arguments = Arguments {
+                context: self.context.clone(),
+                item_type: item_type.to_owned(),
+                seen: Arc::clone(&seen),
+                busy: Arc::clone(&busy),
+                budget: Arc::clone(&self.budget),
+            };
+            let (actor, _) = Actor::spawn_linked(None, Dispatcher, arguments, myself.get_cell()).await?;
+            self.dispatchers.insert(item_type.to_owned(), Child { actor, seen, busy });
+        }
+        Ok(&self.dispatchers[item_type])
     }
 
     fn fell(&mut self, cell: &ActorCell, why: &str) {
-        self.dispatchers.retain(|item_type, (child, _)| {
-            let it = child.get_id() == cell.get_id();
+        self.dispatchers.retain(|item_type, child| {
+            let it = child.actor.get_id() == cell.get_id();
             if it && !self.context.stopping.is_set() {
                 tracing::error!(item_type, why, "dispatcher fell: starting it again");
                 self.context.metrics.actor_restarts.with_label_values(&["dispatcher"]).inc();

@@ -1,25 +1,28 @@
 //! Dispatcher: S0's cycle for one item type. Every node has one, and one of them at a time has its turn.
 //!
-//! Owns nothing. It reads the configuration, brings back what a dead dispatcher had claimed, claims what is due soon and
-//! hands it over to the outbox. A batch that the database would not take is kept and handed over first of all, at the next
-//! look: nothing is wrong with its items. If it dies in the middle, what it had claimed is brought back once it is stale; if it is
-//! only stopped and goes on, the hand-over finds its claims gone.
+//! Owns nothing. Told by Dispatch that there is something to do, it takes the turn, reads the configuration, brings back what
+//! a dead dispatcher had claimed, claims what is due soon and hands it over to the outbox; later steps that are due it hands
+//! over without a turn, each being one node's at a time. A claim whose answer was lost is asked for by its name, and a batch
+//! that the database would not take is kept and handed over first of all: nothing is wrong with its items. If it dies in the
+//! middle, what it had claimed is brought back once it is stale; if it is only stopped and goes on, the hand-over finds its
+//! claims gone.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use railyard_core::NodeId;
-use railyard_store::dispatch::{self, DispatchConfig, StartOrder};
+use railyard_store::dispatch::{self, Claimed, DispatchConfig, STEPS_MAX, StartOrder};
 use railyard_store::{StoreError, failpoint};
 use serde::Serialize;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::context::Context;
 
-/// How often it is asked whose turn it is.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// When what is unfinished is tried again.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// After so many attempts a batch goes back without a count, to be claimed anew: it may be too large for the database.
 const HAND_OVERS_MAX: u32 = 20;
@@ -27,8 +30,10 @@ const HAND_OVERS_MAX: u32 = 20;
 /// What it is told.
 #[derive(ractor_cluster::RactorMessage)]
 pub(crate) enum Msg {
-    /// See whether there is a turn to take.
-    Tick,
+    /// Its turn may be taken, or steps are due. One at a time: [`Arguments::busy`].
+    Work { turn: bool, steps: bool },
+    /// Finish what was not.
+    Again,
 }
 
 /// Its observable state: what this node has done since the actor was started.
@@ -37,6 +42,7 @@ pub(crate) struct Seen {
     cycles: AtomicU64,
     claimed: AtomicU64,
     handed_over: AtomicU64,
+    steps: AtomicU64,
     not_started: AtomicU64,
     recovered: AtomicU64,
 }
@@ -44,13 +50,27 @@ pub(crate) struct Seen {
 /// The actor.
 pub(crate) struct Dispatcher;
 
+/// What it is made with.
+#[derive(Clone)]
+pub(crate) struct Arguments {
+    pub(crate) context: Context,
+    pub(crate) item_type: String,
+    pub(crate) seen: Arc<Seen>,
+    /// Set by who sends [`Msg::Work`], until that is done.
+    pub(crate) busy: Arc<AtomicBool>,
+    /// How many types' dispatchers work at once.
+    pub(crate) budget: Arc<Semaphore>,
+}
+
 /// Its state.
 pub(crate) struct State {
-    context: Context,
-    item_type: String,
-    seen: Arc<Seen>,
+    own: Arguments,
+    /// A batch that was asked for, and whether it was claimed was not heard.
+    unheard: Option<String>,
     /// What is claimed and not handed over.
     held: Option<Batch>,
+    /// [`Msg::Again`] is on its way.
+    again: bool,
 }
 
 /// A batch and how its items are started.
@@ -63,87 +83,124 @@ struct Batch {
 impl Actor for Dispatcher {
     type Msg = Msg;
     type State = State;
-    type Arguments = (Context, String, Arc<Seen>);
+    type Arguments = Arguments;
 
-    async fn pre_start(
-        &self,
-        myself: ActorRef<Msg>,
-        (context, item_type, seen): (Context, String, Arc<Seen>),
-    ) -> Result<State, ActorProcessingErr> {
-        myself.cast(Msg::Tick)?;
-        Ok(State { context, item_type, seen, held: None })
+    async fn pre_start(&self, _: ActorRef<Msg>, own: Arguments) -> Result<State, ActorProcessingErr> {
+        Ok(State { own, unheard: None, held: None, again: false })
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
-        match message {
-            Msg::Tick => {
-                if let Err(error) = state.look().await {
-                    state.context.trouble("dispatcher", &error);
-                }
-                myself.send_after(LOOK_EVERY, || Msg::Tick);
+        let (turn, steps) = match message {
+            Msg::Work { turn, steps } => (turn, steps),
+            Msg::Again => {
+                state.again = false;
+                (false, false)
             }
+        };
+        if let Err(error) = state.work(turn, steps).await {
+            state.own.context.trouble("dispatcher", &error);
+        }
+        if turn || steps {
+            state.own.busy.store(false, Ordering::Release);
+        }
+        if !state.again && (state.held.is_some() || state.unheard.is_some()) {
+            state.again = true;
+            myself.send_after(AGAIN, || Msg::Again);
         }
         Ok(())
     }
 }
 
 impl State {
-    async fn look(&mut self) -> Result<(), StoreError> {
-        let Some(membership) = self.context.lease.good() else { return Ok(()) };
-        if self.context.stopping.is_set() {
+    async fn work(&mut self, turn: bool, steps: bool) -> Result<(), StoreError> {
+        let budget = Arc::clone(&self.own.budget);
+        let Ok(_place) = budget.acquire().await else { return Ok(()) };
+        let Some(membership) = self.own.context.lease.good() else { return Ok(()) };
+        if self.own.context.stopping.is_set() {
             return Ok(());
         }
-        self.hand_over_held().await?;
-        let store = &self.context.store;
-        // First, in every cycle: an UPDATE takes effect with the next one.
-        let config = dispatch::config(store, &self.item_type).await?;
-        if !config.enabled || !dispatch::take_turn(store, &self.item_type, membership.node).await? {
+        self.finish().await?;
+        // Either goes on whatever becomes of the other.
+        let stepped = if steps { self.steps().await } else { Ok(()) };
+        if turn {
+            self.turn(membership.node).await?;
+        }
+        stepped
+    }
+
+    async fn turn(&mut self, me: NodeId) -> Result<(), StoreError> {
+        let item_type = self.own.item_type.clone();
+        if !dispatch::take_turn(&self.own.context.store, &item_type, me).await? {
             return Ok(());
         }
         let started = Instant::now();
-        let done = self.cycle(&config).await;
-        self.context.metrics.dispatch.cycle_seconds.observe(started.elapsed().as_secs_f64());
-        self.end(membership.node, config.interval).await?;
+        // First, in every cycle: an UPDATE takes effect with the next one.
+        let done = match dispatch::config(&self.own.context.store, &item_type).await {
+            Ok(config) if config.enabled => self.cycle(&config).await,
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        self.own.context.metrics.dispatch.cycle_seconds.observe(started.elapsed().as_secs_f64());
+        if !dispatch::end_turn(&self.own.context.store, &item_type, me).await? {
+            tracing::warn!(item_type, "a cycle took so long that its turn was another node's by its end");
+        }
         done
     }
 
     async fn cycle(&mut self, config: &DispatchConfig) -> Result<(), StoreError> {
-        let (store, metrics) = (&self.context.store, &self.context.metrics.dispatch);
-        let add = |figure: &AtomicU64, more: u32| figure.fetch_add(u64::from(more), Ordering::Relaxed);
-        add(&self.seen.cycles, 1);
-        let stale = dispatch::recover(store, &self.item_type).await?;
-        add(&self.seen.recovered, stale.recovered);
+        let context = Arc::clone(&self.own.context);
+        let (store, metrics) = (&context.store, &context.metrics.dispatch);
+        self.own.seen.cycles.fetch_add(1, Ordering::Relaxed);
+        let stale = dispatch::recover(store, &self.own.item_type).await?;
+        add(&self.own.seen.recovered, stale.recovered);
         metrics.stale_recovered.inc_by(u64::from(stale.recovered));
         metrics.dead_letters.inc_by(u64::from(stale.dead));
-        let claimed = dispatch::claim(store, &self.item_type).await?;
-        if claimed.items.is_empty() {
-            return Ok(());
-        }
-        metrics.claimed.inc_by(claimed.items.len() as u64);
-        self.seen.claimed.fetch_add(claimed.items.len() as u64, Ordering::Relaxed);
-        failpoint::reached("dispatch_claimed");
-        let orders = claimed.orders(config);
-        self.held = Some(Batch { id: claimed.batch, orders, tries: 0 });
+        let batch = dispatch::batch_name();
+        self.unheard = Some(batch.clone());
+        let claimed = dispatch::claim(store, &self.own.item_type, &batch).await?;
+        self.unheard = None;
+        self.hold(claimed, config);
         self.hand_over().await
     }
 
-    /// Its claims are kept alive meanwhile. Handing over twice does no harm: what is not claimed any more is left alone.
-    async fn hand_over_held(&mut self) -> Result<(), StoreError> {
+    fn hold(&mut self, claimed: Claimed, config: &DispatchConfig) {
+        if claimed.items.is_empty() {
+            return;
+        }
+        let count = claimed.items.len() as u64;
+        self.own.context.metrics.dispatch.claimed.inc_by(count);
+        self.own.seen.claimed.fetch_add(count, Ordering::Relaxed);
+        failpoint::reached("dispatch_claimed");
+        let orders = claimed.orders(config);
+        self.held = Some(Batch { id: claimed.batch, orders, tries: 0 });
+    }
+
+    /// What an earlier message began. Claims are kept alive meanwhile, and handing over twice does no harm: what is not
+    /// claimed any more is left alone.
+    async fn finish(&mut self) -> Result<(), StoreError> {
+        let context = Arc::clone(&self.own.context);
+        let store = &context.store;
+        if let Some(batch) = &self.unheard {
+            let config = dispatch::config(store, &self.own.item_type).await?;
+            let claimed = dispatch::claimed(store, &self.own.item_type, batch).await?;
+            self.unheard = None;
+            self.hold(claimed, &config);
+        }
         let Some(batch) = &self.held else { return Ok(()) };
-        let store = &self.context.store;
         if batch.tries >= HAND_OVERS_MAX {
-            dispatch::put_back(store, &self.item_type, &batch.id).await?;
+            dispatch::put_back(store, &self.own.item_type, &batch.id).await?;
             self.held = None;
             return Ok(());
         }
-        dispatch::keep(store, &self.item_type, &batch.id).await?;
+        dispatch::keep(store, &self.own.item_type, &batch.id).await?;
         self.hand_over().await
     }
 
     /// Trouble that passes keeps the batch; after any other its claims become stale, and count.
     async fn hand_over(&mut self) -> Result<(), StoreError> {
         let Some(mut batch) = self.held.take() else { return Ok(()) };
-        let done = match dispatch::hand_over(&self.context.store, &self.item_type, &batch.id, &batch.orders).await {
+        let context = &self.own.context;
+        let done = match dispatch::hand_over(&context.store, &self.own.item_type, &batch.id, &batch.orders).await {
             Ok(done) => done,
             Err(error) => {
                 batch.tries += 1;
@@ -151,11 +208,10 @@ impl State {
                 return Err(error);
             }
         };
-        let metrics = &self.context.metrics.dispatch;
-        let add = |figure: &AtomicU64, more: u32| figure.fetch_add(u64::from(more), Ordering::Relaxed);
+        let metrics = &context.metrics.dispatch;
         metrics.started.inc_by(u64::from(done.dispatched));
-        add(&self.seen.handed_over, done.dispatched);
-        add(&self.seen.not_started, done.failed);
+        add(&self.own.seen.handed_over, done.dispatched);
+        add(&self.own.seen.not_started, done.failed);
         metrics.start_failures.inc_by(u64::from(done.failed));
         metrics.dead_letters.inc_by(u64::from(done.dead));
         if done.lost > 0 {
@@ -164,17 +220,27 @@ impl State {
         if done.failed > 0 {
             tracing::warn!(batch = batch.id, failed = done.failed, dead = done.dead, "items could not be started");
         }
-        self.context.wake();
+        context.wake();
         Ok(())
     }
 
-    async fn end(&self, me: NodeId, interval: Duration) -> Result<(), StoreError> {
-        if !dispatch::end_turn(&self.context.store, &self.item_type, me, interval).await? {
-            tracing::warn!(
-                item_type = self.item_type,
-                "a cycle took so long that its turn was another node's by its end"
-            );
+    async fn steps(&self) -> Result<(), StoreError> {
+        let context = &self.own.context;
+        loop {
+            let done = dispatch::hand_over_steps(&context.store, &self.own.item_type).await?;
+            add(&self.own.seen.steps, done.started);
+            context.metrics.dispatch.dead_letters.inc_by(u64::from(done.dead));
+            if done.dead > 0 {
+                tracing::warn!(item_type = self.own.item_type, dead = done.dead, "steps could not be started");
+            }
+            context.wake();
+            if done.started + done.dead < STEPS_MAX {
+                return Ok(());
+            }
         }
-        Ok(())
     }
+}
+
+fn add(figure: &AtomicU64, more: u32) {
+    figure.fetch_add(u64::from(more), Ordering::Relaxed);
 }

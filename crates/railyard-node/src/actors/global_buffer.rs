@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use super::group_actor::{self, GroupActor};
 use super::poller;
 use super::settler::answer;
+use crate::call_slots::BUDGETS;
 use crate::context::Context;
 use crate::metrics::Gauged;
 
@@ -100,8 +101,9 @@ pub(crate) struct State {
     credits: Arc<Semaphore>,
     groups: HashMap<Lane, Entry>,
     lanes_by_actor: HashMap<ActorId, Lane>,
-    /// Working lanes by endpoint.
+    /// Working lanes by endpoint, and by budget.
     working: HashMap<String, usize>,
+    budgets: [usize; BUDGETS],
     /// There was more due than room for it.
     starved: bool,
 }
@@ -114,7 +116,7 @@ struct Entry {
 }
 
 enum Standing {
-    Working { endpoint: String, since: Instant },
+    Working { endpoint: String, budget: usize, since: Instant },
     Resting { since: Instant, cool_until: Option<Instant> },
     Ending,
 }
@@ -134,6 +136,7 @@ impl Actor for GlobalBuffer {
             groups: HashMap::new(),
             lanes_by_actor: HashMap::new(),
             working: HashMap::new(),
+            budgets: [0; BUDGETS],
             starved: false,
         })
     }
@@ -227,7 +230,8 @@ impl State {
                 self.starved = true;
                 continue;
             }
-            if !self.has_room(&head.endpoint) {
+            let budget = self.context.call_slots.budget_of(&head.rail_type);
+            if !self.has_room(&head.endpoint) || self.budgets[budget] >= self.lanes_per_budget_max() {
                 self.starved = true;
                 offered.room_left = false;
                 continue;
@@ -239,8 +243,9 @@ impl State {
             offered.found_idle |= self.is_half_empty(&head.endpoint);
             let actor = self.resident(myself, &hint.lane).await?;
             *self.working.entry(head.endpoint.clone()).or_default() += 1;
+            self.budgets[budget] += 1;
             if let Some(entry) = self.groups.get_mut(&hint.lane) {
-                entry.standing = Standing::Working { endpoint: head.endpoint.clone(), since: now };
+                entry.standing = Standing::Working { endpoint: head.endpoint.clone(), budget, since: now };
             }
             if !self.has_room(&head.endpoint) {
                 self.starved = true;
@@ -267,6 +272,11 @@ impl State {
         places.saturating_mul(8).clamp(1, self.context.options.credits.div_ceil(2).max(1))
     }
 
+    /// A quarter of the credits is always for work of another kind.
+    fn lanes_per_budget_max(&self) -> usize {
+        self.context.options.credits - self.context.options.credits / 4
+    }
+
     async fn resident(
         &mut self,
         myself: &ActorRef<Msg>,
@@ -289,7 +299,8 @@ impl State {
         }
         // An actor that failed right after it had said so has been accounted for.
         let Some(entry) = self.groups.get_mut(lane) else { return };
-        let Standing::Working { endpoint, .. } = std::mem::replace(&mut entry.standing, Standing::Ending) else {
+        let Standing::Working { endpoint, budget, .. } = std::mem::replace(&mut entry.standing, Standing::Ending)
+        else {
             return;
         };
         match lane {
@@ -299,9 +310,9 @@ impl State {
                 entry.standing = Standing::Resting { since: now, cool_until: rested.cool.then(|| now + COOLING) };
             }
         }
-        self.free(&endpoint);
+        self.free(&endpoint, budget);
         self.starved |= rested.more;
-        self.wake_if_room(&rested.endpoint);
+        self.wake_if_room(&rested.endpoint, Some(budget));
     }
 
     /// Once in a while: should it be looked at in vain again, it cools.
@@ -319,15 +330,18 @@ impl State {
     }
 
     /// There was more than room: look again once enough of it is free, and not for each lane.
-    fn wake_if_room(&mut self, endpoint: &str) {
-        let room = self.credits.available_permits() * 4 >= self.context.options.credits;
+    fn wake_if_room(&mut self, endpoint: &str, budget: Option<usize>) {
+        let most = self.lanes_per_budget_max();
+        let room = self.credits.available_permits() * 4 >= self.context.options.credits
+            && budget.is_none_or(|budget| self.budgets[budget] * 4 <= most * 3);
         if self.starved && room && self.is_half_empty(endpoint) {
             self.starved = false;
             self.context.wake();
         }
     }
 
-    fn free(&mut self, endpoint: &str) {
+    fn free(&mut self, endpoint: &str, budget: usize) {
+        self.budgets[budget] -= 1;
         if let Some(count) = self.working.get_mut(endpoint) {
             *count -= 1;
             if *count == 0 {
@@ -338,13 +352,13 @@ impl State {
 
     fn ended(&mut self, id: ActorId) {
         let Some(lane) = self.lanes_by_actor.remove(&id) else { return };
-        if let Some(Entry { standing: Standing::Working { endpoint, .. }, .. }) = self.groups.remove(&lane) {
-            self.free(&endpoint);
+        if let Some(Entry { standing: Standing::Working { endpoint, budget, .. }, .. }) = self.groups.remove(&lane) {
+            self.free(&endpoint, budget);
         }
         if let Lane::Group(group) = &lane {
             self.context.probes.forget(group);
         }
-        self.wake_if_room("");
+        self.wake_if_room("", None);
     }
 
     fn sweep(&mut self, myself: &ActorRef<Msg>) {
@@ -403,7 +417,7 @@ impl Entry {
 impl Standing {
     fn seen(&self) -> Value {
         match self {
-            Self::Working { endpoint, since } => {
+            Self::Working { endpoint, since, .. } => {
                 json!({ "state": "working", "endpoint": endpoint, "workingSeconds": since.elapsed().as_secs_f64() })
             }
             Self::Resting { since, .. } => {

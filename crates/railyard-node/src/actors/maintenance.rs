@@ -1,4 +1,5 @@
-//! Maintenance: days ahead, days gone, secrets whose rotation is over, slots that nobody confirmed, and the sweep that should find nothing.
+//! Maintenance: days ahead, days gone, items past their retention, contexts without one, secrets whose rotation is over,
+//! slots that nobody confirmed, and the sweep that should find nothing.
 //!
 //! Owns nothing. If it dies, the next one starts over; every node does the same work, and the database lets one at a
 //! time through.
@@ -34,6 +35,8 @@ pub(crate) struct Observed {
     partitions_missing: i32,
     partitions_dropped: u64,
     repairs: u64,
+    contexts_swept: u64,
+    items_dropped: u64,
     secrets_wiped: u64,
     slots_given_back: u64,
     failures: u64,
@@ -46,6 +49,10 @@ pub(crate) struct Maintenance;
 pub(crate) struct State {
     context: Context,
     days_at: Option<Instant>,
+    items_at: Option<Instant>,
+    /// How far the contexts are looked through, and when that was done last.
+    contexts: payments::Sweep,
+    contexts_at: Option<Instant>,
     swept_at: Instant,
     seen: Observed,
 }
@@ -58,7 +65,15 @@ impl Actor for Maintenance {
     async fn pre_start(&self, myself: ActorRef<Msg>, context: Context) -> Result<State, ActorProcessingErr> {
         context.actors.maintenance.set(myself.clone());
         myself.cast(Msg::Tick)?;
-        Ok(State { context, days_at: None, swept_at: Instant::now(), seen: Observed::default() })
+        Ok(State {
+            context,
+            days_at: None,
+            items_at: None,
+            contexts: payments::Sweep::default(),
+            contexts_at: None,
+            swept_at: Instant::now(),
+            seen: Observed::default(),
+        })
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
@@ -78,6 +93,8 @@ impl State {
     async fn round(&mut self) {
         let steps = [
             self.days().await,
+            self.items().await,
+            self.contexts().await,
             self.secrets().await,
             self.slots().await,
             self.sweep().await,
@@ -101,12 +118,35 @@ impl State {
             tracing::info!(?dropped, "days past their retention dropped");
         }
         rate::tidy(&self.context.store).await?;
-        let swept = payments::sweep_contexts(&self.context.store).await?;
+        self.seen.partitions_dropped += u64::try_from(dropped.len()).unwrap_or(0);
+        self.days_at = Some(Instant::now());
+        Ok(())
+    }
+
+    async fn items(&mut self) -> Result<(), StoreError> {
+        if self.items_at.is_some_and(|at| at.elapsed() < DAYS_EVERY) {
+            return Ok(());
+        }
+        self.items_at = Some(Instant::now());
+        let dropped = payments::drop_completed(&self.context.store, self.context.options.retention.items_days).await?;
+        if dropped > 0 {
+            tracing::info!(dropped, "scheduled items that were completed and are past their retention are gone");
+        }
+        self.seen.items_dropped += dropped;
+        Ok(())
+    }
+
+    /// A page at every tick, and once all were looked at, from the first again an hour later.
+    async fn contexts(&mut self) -> Result<(), StoreError> {
+        if self.contexts_at.is_some_and(|at| at.elapsed() < DAYS_EVERY) {
+            return Ok(());
+        }
+        let swept = payments::sweep_contexts(&self.context.store, &mut self.contexts).await?;
         if swept > 0 {
             tracing::info!(swept, "contexts that nothing in the queue asks for are gone");
         }
-        self.seen.partitions_dropped += u64::try_from(dropped.len()).unwrap_or(0);
-        self.days_at = Some(Instant::now());
+        self.contexts_at = self.contexts.is_through.then(Instant::now);
+        self.seen.contexts_swept += u64::from(swept);
         Ok(())
     }
 

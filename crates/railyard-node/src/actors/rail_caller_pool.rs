@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::rail_caller::{self, Job, RailCaller, Result as CallResult};
 use super::settler::answer;
+use crate::call_slots::BUDGETS;
 use crate::context::Context;
 
 /// What it is told.
@@ -92,7 +93,7 @@ impl State {
         while !self.queue.is_empty() {
             let caller = match self.idle.pop() {
                 Some(caller) => caller,
-                None if self.callers.len() < self.context.options.calls_in_flight => {
+                None if self.callers.len() < self.context.options.calls_in_flight * BUDGETS => {
                     let arguments = (self.context.clone(), myself.clone());
                     let (caller, _) = Actor::spawn_linked(None, RailCaller, arguments, myself.get_cell()).await?;
                     self.callers.insert(caller.get_id(), caller.clone());

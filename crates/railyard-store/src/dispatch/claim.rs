@@ -16,6 +16,8 @@ use crate::transaction::repeated;
 
 pub(crate) const CLAIM: &str = "SELECT payment_id, context_json::text AS context FROM dispatch_claim($1, $2)";
 
+const CLAIMED: &str = "SELECT payment_id, context_json::text AS context FROM dispatch_claimed($1, $2)";
+
 const HAND_OVER: &str = "
     SELECT dispatched, failed, dead, put_back, lost FROM dispatch_hand_over($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
@@ -79,18 +81,35 @@ pub enum Requeue {
     Unknown,
 }
 
-/// Claims what is due soon, of an enabled type. Nothing: no items.
+/// A name for a batch that is to be claimed: whoever does not hear the claim's answer asks for it by this.
+#[must_use]
+pub fn batch_name() -> String {
+    format!("BATCH-{}", Uuid::new_v4())
+}
+
+/// Claims what is due soon, of an enabled type, once under each name. Nothing: no items.
 ///
 /// # Errors
-/// Errors of the database; nothing was claimed, or what was is recovered once it is stale.
-pub async fn claim(store: &Store, item_type: &str) -> Result<Claimed, StoreError> {
-    let batch = format!("BATCH-{}", Uuid::new_v4());
+/// Errors of the database; [`claimed`] says what was claimed all the same.
+pub async fn claim(store: &Store, item_type: &str, batch: &str) -> Result<Claimed, StoreError> {
+    items(store, CLAIM, item_type, batch).await
+}
+
+/// What was claimed under this name and not handed over, whether or not the claim's answer was heard.
+///
+/// # Errors
+/// Errors of the database; what was claimed is recovered once it is stale.
+pub async fn claimed(store: &Store, item_type: &str, batch: &str) -> Result<Claimed, StoreError> {
+    items(store, CLAIMED, item_type, batch).await
+}
+
+async fn items(store: &Store, sql: &str, item_type: &str, batch: &str) -> Result<Claimed, StoreError> {
     let conn = store.work().await?;
-    let statement = conn.prepare_cached(CLAIM).await?;
+    let statement = conn.prepare_cached(sql).await?;
     let rows = conn.query(&statement, &[&item_type, &batch]).await?;
     conn.ok();
     let item = |row: &Row| Ok((row.try_get("payment_id")?, row.try_get("context")?));
-    Ok(Claimed { batch, items: rows.iter().map(item).collect::<Result<_, StoreError>>()? })
+    Ok(Claimed { batch: batch.to_owned(), items: rows.iter().map(item).collect::<Result<_, StoreError>>()? })
 }
 
 impl Claimed {

@@ -69,14 +69,3 @@ fn read(row: &Row) -> Result<DispatchConfig, StoreError> {
         item_type,
     })
 }
-
-/// All types that have a configuration, by name.
-///
-/// # Errors
-/// Errors of the database.
-pub async fn item_types(store: &Store) -> Result<Vec<String>, StoreError> {
-    let conn = store.work().await?;
-    let rows = conn.query("SELECT item_type FROM exec_rate_config ORDER BY item_type", &[]).await?;
-    conn.ok();
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
-}

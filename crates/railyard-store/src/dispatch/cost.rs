@@ -34,6 +34,16 @@ async fn buffers(sql: &Client, statement: &str) -> u64 {
     of("Shared Hit Blocks") + of("Shared Read Blocks")
 }
 
+/// Whether one run of a statement, which is taken back, looks something up in this index.
+async fn uses(sql: &Client, statement: &str, index: &str) -> bool {
+    sql.batch_execute("BEGIN").await.unwrap();
+    sql.batch_execute(statement).await.unwrap();
+    let scans = "SELECT pg_stat_get_xact_numscans(oid) FROM pg_class WHERE relname = $1";
+    let scans: i64 = sql.query_one(scans, &[&index]).await.unwrap().get(0);
+    sql.batch_execute("ROLLBACK").await.unwrap();
+    scans > 0
+}
+
 async fn measured(db: &TestDb, planned: &Client) -> [u64; 2] {
     db.connect().await.batch_execute("VACUUM ANALYZE payment_exec_queue, payment_exec_context").await.unwrap();
     // The second run: the first one reads what it has not read yet, and sets hints.
@@ -52,6 +62,11 @@ async fn s0_32_a_claim_costs_the_same_among_ten_thousand_and_two_hundred_thousan
     }
     t.sql.batch_execute(&fill(1, 10_000)).await.unwrap();
     let few = measured(&t.db, &planned).await;
+    for (statement, index) in [(0, "idx_peq_dispatch"), (0, "idx_peq_batch"), (1, "idx_peq_stale_claims")]
+        .map(|(n, index)| (MEASURED[n], index))
+    {
+        assert!(uses(&planned, statement, index).await, "{statement} does not use {index}");
+    }
     t.sql.batch_execute(&fill(10_001, 200_000)).await.unwrap();
     let many = measured(&t.db, &planned).await;
     println!("claim {} and {}, recover {} and {} buffers", few[0], many[0], few[1], many[1]);

@@ -152,7 +152,8 @@ impl Settings {
 }
 
 /// Changes a type's settings from its next cycle on, and writes down who did, what was and what is. The row is read under
-/// its lock: what somebody else has changed meanwhile, the kill switch above all, stays. None if the type has no row.
+/// its lock: what somebody else has changed meanwhile, the kill switch above all, stays. What changes nothing
+/// is not on record. None if the type has no row.
 ///
 /// # Errors
 /// [`StoreError::Invalid`] for a rail or a rate configuration that there is not; errors of the database.
@@ -172,6 +173,9 @@ async fn set_in(conn: &Conn, item_type: &str, change: Change, actor: &str) -> Re
     let Some(before) = found.as_ref().map(read).transpose()? else { return Ok(None) };
     let settings = before.changed(change);
     check(conn, &settings).await?;
+    if settings == before {
+        return Ok(Some(settings));
+    }
     write(conn, &settings).await?;
     let detail = json!({ "itemType": item_type, "before": before.json(), "after": settings.json() });
     audit::append(conn, &Entry { detail: Some(detail), ..Entry::new("dispatch.set", actor) }).await?;

@@ -13,6 +13,8 @@ use crate::payments::{self, Accepted, PAYMENT, PaymentRow};
 use crate::testing::TestStore;
 
 mod again;
+mod named;
+mod tidy;
 
 /// A rail and what goes to it, beside the payments' tests: ready to be claimed at once.
 async fn ready() -> TestStore {
@@ -68,7 +70,7 @@ fn ids(claimed: &Claimed) -> Vec<&str> {
 }
 
 async fn claimed(t: &TestStore) -> Claimed {
-    claim(&t.store, PAYMENT).await.unwrap()
+    claim(&t.store, PAYMENT, &batch_name()).await.unwrap()
 }
 
 async fn handed(t: &TestStore, claimed: &Claimed) -> HandedOver {
@@ -101,6 +103,11 @@ async fn ended(t: &TestStore, job: OutboxId, status: &str) {
     t.finish(job, status, false).await;
 }
 
+/// What the ends of steps said is due.
+async fn steps(t: &TestStore) -> StepsHandedOver {
+    hand_over_steps(&t.store, PAYMENT).await.unwrap()
+}
+
 async fn audit(t: &TestStore, action: &str) -> i64 {
     t.sql.query_one("SELECT count(*) FROM dispatch_audit_log WHERE action = $1", &[&action]).await.unwrap().get(0)
 }
@@ -110,7 +117,9 @@ async fn s0_07_a_type_without_a_row_is_named_and_others_go_on() {
     let t = ready().await;
     let missing = config(&t.store, "PARCEL").await.unwrap_err().to_string();
     assert!(missing.contains("PARCEL"), "{missing}");
-    assert_eq!(item_types(&t.store).await.unwrap(), ["PAYMENT"]);
+    let due = look(&t.store, NodeId(Uuid::new_v4())).await.unwrap();
+    let seen: Vec<_> = due.iter().map(|due| (due.item_type.as_str(), due.turn)).collect();
+    assert_eq!(seen, [("PAYMENT", true)]);
     assert!(config(&t.store, PAYMENT).await.unwrap().enabled);
     set(&t, "exec_workflow_type = 'Nobody'").await;
     assert!(config(&t.store, PAYMENT).await.unwrap_err().to_string().contains("Nobody"));
@@ -201,6 +210,7 @@ async fn s0_17_s0_25_s0_30_a_payment_goes_through_its_steps_to_the_end() {
     ended(&t, execute, "COMPLETED").await;
     // Post-processing has nothing to send; the notification is a job of its own, without an order.
     assert_eq!(status(&t, "a").await, (PaymentStatus::Accepted, QueueStatus::Dispatched));
+    assert_eq!(steps(&t).await.started, 1);
     let notify = job(&t, "a").await;
     assert_ne!(notify, execute);
     let made = t.sql.query_one(sql, &[&notify.0]).await.unwrap();
@@ -355,6 +365,7 @@ async fn a_new_run_does_not_execute_what_was_executed() {
     due(&t, &["a"]).await;
     cycle(&t).await;
     ended(&t, job(&t, "a").await, "COMPLETED").await;
+    steps(&t).await;
     let notify = job(&t, "a").await;
     ended(&t, notify, "CANCELLED").await;
     assert_eq!(status(&t, "a").await, (PaymentStatus::Accepted, QueueStatus::Failed));
@@ -448,11 +459,11 @@ async fn s0_29_one_dispatcher_at_a_time_and_none_before_the_interval_is_over() {
     assert!(!take_turn(&t.store, PAYMENT, two).await.unwrap(), "somebody has it");
     assert!(take_turn(&t.store, PAYMENT, one).await.unwrap(), "who lost the answer goes on");
     assert!(take_turn(&t.store, "INVOICE", two).await.unwrap(), "types are apart");
-    assert!(!end_turn(&t.store, PAYMENT, two, Duration::from_secs(5)).await.unwrap());
+    assert!(!end_turn(&t.store, PAYMENT, two).await.unwrap());
     t.sql.execute("UPDATE node SET lease_until = clock_timestamp() WHERE node_id = $1", &[&one.0]).await.unwrap();
     assert!(take_turn(&t.store, PAYMENT, two).await.unwrap(), "whoever had it has died");
-    assert!(!end_turn(&t.store, PAYMENT, one, Duration::from_secs(5)).await.unwrap());
-    assert!(end_turn(&t.store, PAYMENT, two, Duration::from_secs(3600)).await.unwrap());
+    assert!(!end_turn(&t.store, PAYMENT, one).await.unwrap());
+    assert!(end_turn(&t.store, PAYMENT, two).await.unwrap());
     assert!(!take_turn(&t.store, PAYMENT, two).await.unwrap(), "not yet");
 }
 
@@ -477,7 +488,7 @@ async fn s0_35_another_type_is_a_row_and_its_switch_is_its_own() {
                    UPDATE exec_rate_config SET enabled = 0 WHERE item_type = 'PAYMENT'";
     t.sql.batch_execute(invoice).await.unwrap();
     assert!(claimed(&t).await.items.is_empty());
-    let batch = claim(&t.store, "INVOICE").await.unwrap();
+    let batch = claim(&t.store, "INVOICE", &batch_name()).await.unwrap();
     let config = config(&t.store, "INVOICE").await.unwrap();
     let done = hand_over(&t.store, "INVOICE", &batch.batch, &batch.orders(&config)).await.unwrap();
     assert_eq!(done.dispatched, 1);

@@ -285,7 +285,9 @@ async fn s0_04_contexts_without_a_queue_row_are_swept() {
                VALUES ('PAYMENT', 'orphan', '{}', 1), ('INVOICE', 'a', '{}', 1), ('PAYMENT', 'young', '{}', 1);
                UPDATE payment_exec_context SET updated_at = clock_timestamp() - interval '61 minutes' WHERE payment_id <> 'young'";
     t.sql.batch_execute(sql).await.unwrap();
-    assert_eq!(sweep_contexts(&t.store).await.unwrap(), 2);
+    let mut sweep = Sweep::default();
+    assert_eq!(sweep_contexts(&t.store, &mut sweep).await.unwrap(), 2);
+    assert!(sweep.is_through);
     let left: Vec<String> = t.one("SELECT array_agg(payment_id ORDER BY payment_id) FROM payment_exec_context").await;
     assert_eq!(left, ["a", "young"]);
 }

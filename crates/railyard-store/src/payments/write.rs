@@ -41,9 +41,6 @@ const SAVE_CONTEXT: &str = "
 
 const ENQUEUE: &str = "SELECT payment_id, scheduled_exec_time, acceptance_no FROM exec_enqueue($1, $2, $3, $4, $5, $6)";
 
-/// Contexts of one sweep.
-const SWEEP_MAX: i32 = 10_000;
-
 /// What a payment has come to.
 pub(super) enum Written {
     Enqueued(Enqueued),
@@ -201,15 +198,4 @@ async fn enqueue(conn: &Conn, new: &[(&Prepared, Timestamp)]) -> Result<HashMap<
         Some((one.id().to_owned(), Enqueued { group, requested, scheduled, acceptance_no }))
     });
     Ok(each.collect())
-}
-
-/// Deletes contexts that nothing in the queue will ask for. How many there were.
-///
-/// # Errors
-/// Errors of the database.
-pub async fn sweep_contexts(store: &Store) -> Result<u64, StoreError> {
-    let conn = store.work().await?;
-    let swept: i32 = conn.query_one("SELECT exec_context_sweep($1)", &[&SWEEP_MAX]).await?.try_get(0)?;
-    conn.ok();
-    Ok(u64::try_from(swept).unwrap_or(0))
 }

@@ -100,12 +100,19 @@ pub(crate) struct Retention {
     pub(crate) attempts_days: i32,
     /// Days that idempotency keys are remembered.
     pub(crate) keys_days: i32,
+    /// Days that scheduled items are kept once they are completed.
+    pub(crate) items_days: i32,
 }
 
 impl Default for Retention {
     fn default() -> Self {
         let defaults = railyard_store::retention::Retention::default();
-        Self { jobs_days: defaults.jobs_days, attempts_days: defaults.attempts_days, keys_days: defaults.keys_days }
+        Self {
+            jobs_days: defaults.jobs_days,
+            attempts_days: defaults.attempts_days,
+            keys_days: defaults.keys_days,
+            items_days: defaults.items_days,
+        }
     }
 }
 
@@ -116,6 +123,11 @@ impl Retention {
         problems.range("retention.keys_days", &self.keys_days, 2..=3650);
         if self.keys_days < self.jobs_days {
             problems.add("retention.keys_days", "is less than retention.jobs_days: a job would outlive its key");
+        }
+        problems.range("retention.items_days", &self.items_days, 2..=3650);
+        if self.items_days < self.keys_days {
+            let why = "is less than retention.keys_days: an item accepted anew under its id would find its old run";
+            problems.add("retention.items_days", why);
         }
     }
 }

@@ -35,6 +35,7 @@ impl Config {
                 jobs_days: self.retention.jobs_days,
                 attempts_days: self.retention.attempts_days,
                 keys_days: self.retention.keys_days,
+                items_days: self.retention.items_days,
             },
             rails: self.rails.0.clone(),
             limits: self.limits.options(),

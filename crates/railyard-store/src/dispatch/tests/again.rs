@@ -47,9 +47,43 @@ async fn s0_27_no_new_run_of_what_a_late_answer_says_was_delivered() {
     assert_eq!(requeued(&t, "b").await, Requeue::Done);
     late_success(&t, second).await;
     assert_eq!(cycle(&t).await, HandedOver { failed: 1, dead: 1, ..HandedOver::default() });
-    assert_eq!(row(&t, "b").await.queue_status, QueueStatus::DeadLetter);
+    assert_eq!(status(&t, "b").await, (PaymentStatus::Processing, QueueStatus::Completed), "it was executed");
     assert_eq!(jobs_made(&t).await, 2);
     assert_eq!(t.one::<i64>("SELECT count(*) FROM job_replay").await, 0);
+}
+
+/// The settle of a node that was given up: the record says ERROR, and then that it was delivered after all.
+#[tokio::test]
+async fn s0_27_a_late_success_is_followed_by_its_item() {
+    let t = ready().await;
+    let first = given_up(&t, "a").await;
+    late_success(&t, first).await;
+    let told = "SELECT exec_late_success($1)";
+    for _ in 0..2 {
+        t.sql.execute(told, &[&first.0]).await.unwrap();
+        assert_eq!(status(&t, "a").await, (PaymentStatus::Processing, QueueStatus::Completed));
+    }
+    assert_eq!(audit(&t, "LATE_SUCCESS").await, 1);
+    // One of the run before, while the new one is on its way: however that ends, it was executed.
+    let first = given_up(&t, "b").await;
+    assert_eq!(requeued(&t, "b").await, Requeue::Done);
+    cycle(&t).await;
+    let second = job(&t, "b").await;
+    late_success(&t, first).await;
+    t.sql.execute(told, &[&first.0]).await.unwrap();
+    assert_eq!(row(&t, "b").await.queue_status, QueueStatus::Dispatched);
+    ended(&t, second, "ERROR").await;
+    assert_eq!(status(&t, "b").await, (PaymentStatus::Processing, QueueStatus::Completed));
+    // And once both have been given up.
+    let first = given_up(&t, "c").await;
+    assert_eq!(requeued(&t, "c").await, Requeue::Done);
+    cycle(&t).await;
+    ended(&t, job(&t, "c").await, "ERROR").await;
+    t.sql.execute(told, &[&first.0]).await.unwrap();
+    assert_eq!(row(&t, "c").await.queue_status, QueueStatus::DeadLetter, "nothing was delivered yet");
+    late_success(&t, first).await;
+    t.sql.execute(told, &[&first.0]).await.unwrap();
+    assert_eq!(status(&t, "c").await, (PaymentStatus::Processing, QueueStatus::Completed));
 }
 
 #[tokio::test]
@@ -110,6 +144,16 @@ async fn s0_17_a_key_of_somebody_elses_job_is_no_start() {
     let theirs =
         "SELECT enqueue_payment_outbox('a', 'shop', 'exec-payment-a', 'payment_webhook', '{\"amount\": \"1\"}')";
     t.sql.batch_execute(theirs).await.unwrap();
+    // Nobody else may say that it comes from here.
+    for call in [
+        "SELECT enqueue_payment_outbox('b', 'shop', 'k', 'payment_webhook', '{}', p_source => 'dispatch')",
+        "SELECT enqueue_payment_outbox(ARRAY[ROW('dispatch', 'x', NULL, 'g', NULL, 'webhook', NULL, NULL, '{}', NULL, NULL, NULL,
+           NULL, NULL, NULL, NULL, NULL, NULL, 'b', 'k', NULL)::outbox_item])",
+    ] {
+        let error = t.sql.query(call, &[]).await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!((error.code().code(), error.column()), ("RY400", Some("source")), "{error}");
+    }
     due(&t, &["a"]).await;
     assert_eq!(cycle(&t).await, HandedOver { failed: 1, ..HandedOver::default() });
     assert_eq!(status(&t, "a").await, (PaymentStatus::Scheduled, QueueStatus::Ready));
@@ -154,6 +198,7 @@ async fn a_later_step_bars_nobody_and_is_barred_by_nobody() {
     due(&t, &["a"]).await;
     cycle(&t).await;
     ended(&t, job(&t, "a").await, "COMPLETED").await;
+    steps(&t).await;
     ended(&t, job(&t, "a").await, "CANCELLED").await;
     assert_eq!(requeued(&t, "a").await, Requeue::Done);
     let gone = "UPDATE exec_step SET rail_type = 'nowhere' WHERE name = 'NOTIFY'";
