@@ -32,6 +32,7 @@ mod producer;
 mod record;
 mod rolling;
 mod s0_dispatch;
+mod s0_feeds;
 mod s1_cold;
 mod s1_limit;
 mod s1_rate;

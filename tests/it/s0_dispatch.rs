@@ -14,7 +14,7 @@ const DEBTORS: [&str; 4] =
     ["DE89370400440532013000", "GB82WEST12345698765432", "CH9300762011623852957", "FR1420041010050500013M02606"];
 
 /// Three nodes whose payments go to this receiver, by a rail that may repeat what is in doubt.
-async fn fleet(rail: &FakeRail) -> Fleet {
+pub(crate) async fn fleet(rail: &FakeRail) -> Fleet {
     let url = rail.url();
     let toml = |credentials: &str| {
         format!(
@@ -61,7 +61,7 @@ async fn accept(fleet: &Fleet, payments: &[Payment]) {
     }
 }
 
-async fn completed(fleet: &Fleet, count: i64) {
+pub(crate) async fn completed(fleet: &Fleet, count: i64) {
     // A call of a killed node is in doubt until its deadline, which is half a minute.
     eventually(LATER * 2, "all are PROCESSING and COMPLETED", || async {
         let sql = "SELECT count(*) FROM payment p JOIN payment_exec_queue q USING (payment_id)

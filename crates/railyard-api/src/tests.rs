@@ -8,6 +8,7 @@ mod credentials;
 mod dispatch;
 mod events;
 mod faults;
+mod feeds;
 mod jobs;
 mod kit;
 mod observe;

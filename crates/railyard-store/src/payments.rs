@@ -7,6 +7,7 @@
 mod accept;
 mod prepare;
 mod read;
+mod search;
 mod write;
 
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod tests;
 
 pub use accept::{Accepted, Enqueued, accept};
 pub use read::{PaymentRow, get};
+pub use search::{Filter, Found, PAGE_SIZE_MAX, Page, Place, search};
 pub use write::sweep_contexts;
 
 /// The item type of payments.
