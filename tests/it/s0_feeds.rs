@@ -160,6 +160,11 @@ async fn each_form_is_imported_and_rejects_have_line_field_and_reason() {
     assert_eq!((&one["standing"], &one["requestedTime"]), (&json!("SCHEDULED"), &json!("2027-06-01T00:00:00.000Z")));
     let all = place.run(&["payments", "list", "--all", "--json", "--debtor", DEBTORS[0], "--status", "scheduled"]).await.ok();
     assert_eq!(all.lines().count(), 6, "{all}");
+    let words = ["payments", "create", "alone", "--debtor-name", "Anna", "--debtor-iban", DEBTORS[1], "--creditor-name", "Bert"];
+    let more = ["--creditor-iban", spanish, "--amount", "1", "--currency", "EUR", "--requested-time", NEXT_YEAR];
+    let made = [&words[..], &more[..]].concat();
+    assert!(place.run(&made).await.ok().starts_with("ENQUEUED 2027-06-01T16:00:0"));
+    assert!(place.run(&made).await.ok().starts_with("KNOWN"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,7 +22,7 @@ pub(crate) use credentials::{
 pub(crate) use groups::{Decide, GetGroup, Groups, KindName, ListGroups, ReleaseGroup, SkipGroup, ViewName};
 pub(crate) use jobs::{CreateJobs, GetJob, JobFields, Jobs, ModeName};
 pub(crate) use payments::{
-    GetPayment, ImportPayments, ListPayments, PaymentStatusName, Payments, QueueStatusName, Reconcile,
+    CreatePayment, GetPayment, ImportPayments, ListPayments, PaymentStatusName, Payments, QueueStatusName, Reconcile,
 };
 pub(crate) use rate::{ForecastRate, GetRate, Rate, ReplanRate, SetRate, Switch};
 pub(crate) use search::{DecideJob, Dlq, JobFilter, ListDlq, ListJobs, ReplayDlq};

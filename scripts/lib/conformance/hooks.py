@@ -262,6 +262,9 @@ def payment_list(case):
     """A cursor is one that a page gave; accounts have check digits."""
     if case.query.pop("cursor", None) is not None:
         case.query.pop("page", None)
+    for name in ("requestedAfter", "requestedBefore"):
+        if name in case.query:
+            case.query[name] = ahead(CHANCE.randint(-1000, 1000))
     if "debtorIban" in case.query:
         case.query["debtorIban"] = CHANCE.choice(IBANS)
 

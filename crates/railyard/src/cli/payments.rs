@@ -15,6 +15,8 @@ use crate::feed;
 pub(crate) enum Payments {
     /// Take in a file of payments, as a stream. Killed in the middle, the same command goes on: nothing is accepted twice.
     Import(ImportPayments),
+    /// Schedule one.
+    Create(Box<CreatePayment>),
     /// Show one: where it is, why, and until when.
     Get(GetPayment),
     /// Find payments, those accepted last first.
@@ -85,6 +87,51 @@ impl From<FormatName> for feed::Format {
 
 fn zone(text: &str) -> Result<TimeZone, String> {
     TimeZone::get(text).map_err(|error| error.to_string())
+}
+
+/// `railyard payments create`. Fields are checked by the API, which names each that is wrong.
+#[derive(Debug, Args)]
+pub(crate) struct CreatePayment {
+    /// Your own id: the same id with the same content is the same payment.
+    pub(crate) id: String,
+    /// Who pays.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) debtor_name: String,
+    /// From which account.
+    #[arg(long, value_name = "IBAN")]
+    pub(crate) debtor_iban: String,
+    /// At which bank.
+    #[arg(long, value_name = "BIC")]
+    pub(crate) debtor_bic: Option<String>,
+    /// Who is paid.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) creditor_name: String,
+    /// To which account.
+    #[arg(long, value_name = "IBAN")]
+    pub(crate) creditor_iban: String,
+    /// At which bank.
+    #[arg(long, value_name = "BIC")]
+    pub(crate) creditor_bic: Option<String>,
+    /// A decimal like 99.90.
+    #[arg(long)]
+    pub(crate) amount: String,
+    /// ISO 4217.
+    #[arg(long)]
+    pub(crate) currency: String,
+    /// Not before this time, RFC 3339; as soon as may be if not given.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) requested_time: Option<String>,
+    /// What the parties call it.
+    #[arg(long, value_name = "ID")]
+    pub(crate) end_to_end_id: Option<String>,
+    /// What it is for.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) remittance_information: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
 }
 
 /// `railyard payments get`.
