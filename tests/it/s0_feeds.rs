@@ -121,12 +121,21 @@ async fn each_form_is_imported_and_rejects_have_line_field_and_reason() {
         "c9,short\n".to_owned(),
         csv_row("c3", 2, "0.20", NEXT_YEAR),
     ];
-    let transfers = [transfer(spanish, "0.10"), transfer(spanish, "1.000"), transfer("ES00", "3"), transfer(spanish, "0.20")];
+    let transfers =
+        [transfer(spanish, "0.10"), transfer(spanish, "1.000"), transfer("ES00", "3"), transfer(spanish, "0.20")];
     let files = [
         (place.file("a.ndjson", &ndjson), [3, 5], ["amount", "-"]),
         (place.file("a.csv", &csv.concat()), [3, 4], ["amount", "-"]),
-        (place.file("a03.xml", &message("03", &transfers)), [7, 9], ["CdtTrfTxInf/Amt/InstdAmt", "CdtTrfTxInf/CdtrAcct/Id/IBAN"]),
-        (place.file("a09.xml", &message("09", &transfers)), [7, 9], ["CdtTrfTxInf/Amt/InstdAmt", "CdtTrfTxInf/CdtrAcct/Id/IBAN"]),
+        (
+            place.file("a03.xml", &message("03", &transfers)),
+            [7, 9],
+            ["CdtTrfTxInf/Amt/InstdAmt", "CdtTrfTxInf/CdtrAcct/Id/IBAN"],
+        ),
+        (
+            place.file("a09.xml", &message("09", &transfers)),
+            [7, 9],
+            ["CdtTrfTxInf/Amt/InstdAmt", "CdtTrfTxInf/CdtrAcct/Id/IBAN"],
+        ),
     ];
     for (file, lines, fields) in &files {
         let rejects = place.path("rejects.ndjson");
@@ -158,9 +167,20 @@ async fn each_form_is_imported_and_rejects_have_line_field_and_reason() {
     // One of them, and all of them.
     let one: Value = serde_json::from_str(&place.run(&["payments", "get", "MSG-09:1", "--json"]).await.ok()).unwrap();
     assert_eq!((&one["standing"], &one["requestedTime"]), (&json!("SCHEDULED"), &json!("2027-06-01T00:00:00.000Z")));
-    let all = place.run(&["payments", "list", "--all", "--json", "--debtor", DEBTORS[0], "--status", "scheduled"]).await.ok();
+    let all =
+        place.run(&["payments", "list", "--all", "--json", "--debtor", DEBTORS[0], "--status", "scheduled"]).await.ok();
     assert_eq!(all.lines().count(), 6, "{all}");
-    let words = ["payments", "create", "alone", "--debtor-name", "Anna", "--debtor-iban", DEBTORS[1], "--creditor-name", "Bert"];
+    let words = [
+        "payments",
+        "create",
+        "alone",
+        "--debtor-name",
+        "Anna",
+        "--debtor-iban",
+        DEBTORS[1],
+        "--creditor-name",
+        "Bert",
+    ];
     let more = ["--creditor-iban", spanish, "--amount", "1", "--currency", "EUR", "--requested-time", NEXT_YEAR];
     let made = [&words[..], &more[..]].concat();
     assert!(place.run(&made).await.ok().starts_with("ENQUEUED 2027-06-01T16:00:0"));
@@ -172,7 +192,11 @@ async fn nothing_is_taken_from_a_broken_file() {
     let place = Place::new().await;
     let whole = message("09", &[transfer("ES9121000418450200051332", "1"), transfer("ES9121000418450200051332", "2")]);
     for (from, to, said) in [
-        ("</Cdtr><CdtrAcct><Id><IBAN>ES9121000418450200051332</IBAN></Id></CdtrAcct></CdtTrfTxInf>\n</PmtInf>", "</Crdtr>", "line 8, Document/CstmrCdtTrfInitn/PmtInf/CdtTrfTxInf/Cdtr"),
+        (
+            "</Cdtr><CdtrAcct><Id><IBAN>ES9121000418450200051332</IBAN></Id></CdtrAcct></CdtTrfTxInf>\n</PmtInf>",
+            "</Crdtr>",
+            "line 8, Document/CstmrCdtTrfInitn/PmtInf/CdtTrfTxInf/Cdtr",
+        ),
         ("<NbOfTxs>2<", "<NbOfTxs>3<", "GrpHdr/NbOfTxs: is 3, and there are 2 transfers"),
         ("pain.001.001.09", "pain.008.001.02", "line 2, Document: is not of pain.001.001.03 or 09"),
     ] {
@@ -183,7 +207,8 @@ async fn nothing_is_taken_from_a_broken_file() {
         assert_eq!(output.code, Some(1), "{output:?}");
         assert!(output.stderr.contains(said), "{said}: {}", output.stderr);
     }
-    let file = place.file("broken.csv", &format!("{}\n{}", NAMES.replace("amount", "amout"), csv_row("a", 0, "1", NEXT_YEAR)));
+    let file =
+        place.file("broken.csv", &format!("{}\n{}", NAMES.replace("amount", "amout"), csv_row("a", 0, "1", NEXT_YEAR)));
     let output = place.run(&["payments", "import", &file]).await;
     assert!(output.stderr.contains("line 1, column amout"), "{output:?}");
     assert_eq!((place.count("payment").await, place.count("payment_feed").await), (0, 0));
@@ -216,7 +241,8 @@ async fn a_killed_import_is_given_again_and_takes_each_payment_once() {
     let [accepted, existing, rejected] = counts(&said);
     assert_eq!((code, accepted + existing, rejected), (Some(0), ROWS as u64, 0), "{said}");
     assert!(accepted > 0 && existing >= 1000, "{said}");
-    for table in ["payment", "payment_exec_queue", "payment_exec_context", "payment_feed_line", "rate_limit_event_slot"] {
+    for table in ["payment", "payment_exec_queue", "payment_exec_context", "payment_feed_line", "rate_limit_event_slot"]
+    {
         assert_eq!(place.count(table).await, 4500, "{table}");
     }
     // The file's order is the order of acceptance of each debtor.
@@ -264,8 +290,18 @@ async fn memory_is_flat_however_long_the_file_is() {
     let place = Place::new().await;
     let iban = "ES9121000418450200051332";
     for (name, head, row, tail) in [
-        ("flat.csv", format!("{NAMES}\n"), csv_row("p", 0, "1.01", NEXT_YEAR), format!("x,\"{}", "never closed ".repeat(40_000))),
-        ("flat.xml", message("03", &[]).replace("</PmtInf></CstmrCdtTrfInitn></Document>", ""), transfer(iban, "1.01"), String::new()),
+        (
+            "flat.csv",
+            format!("{NAMES}\n"),
+            csv_row("p", 0, "1.01", NEXT_YEAR),
+            format!("x,\"{}", "never closed ".repeat(40_000)),
+        ),
+        (
+            "flat.xml",
+            message("03", &[]).replace("</PmtInf></CstmrCdtTrfInitn></Document>", ""),
+            transfer(iban, "1.01"),
+            String::new(),
+        ),
     ] {
         let mut peaks = Vec::new();
         for rows in [20_000, 200_000] {

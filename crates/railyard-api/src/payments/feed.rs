@@ -148,11 +148,7 @@ async fn open(
 #[utoipa::path(get, path = "/api/payments/feeds/{id}", tag = "payments", operation_id = "getFeed",
     params(("id" = String, Path, description = "Its name")),
     responses((status = 200, description = "It", body = FeedView)))]
-async fn read(
-    _: Caller<ReadJobs>,
-    State(state): State<ApiState>,
-    Named(id): Named,
-) -> Result<Json<FeedView>, Problem> {
+async fn read(_: Caller<ReadJobs>, State(state): State<ApiState>, Named(id): Named) -> Result<Json<FeedView>, Problem> {
     Ok(Json(FeedView::of(found(&state, &id).await?)))
 }
 

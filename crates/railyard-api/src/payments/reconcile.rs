@@ -187,7 +187,10 @@ mod tests {
     #[test]
     fn a_day_is_one_of_the_calendar() {
         let (from, to) = bounds("2024-02-29").unwrap();
-        assert_eq!((from.to_string().as_str(), to.to_string().as_str()), ("2024-02-29T00:00:00Z", "2024-03-01T00:00:00Z"));
+        assert_eq!(
+            (from.to_string().as_str(), to.to_string().as_str()),
+            ("2024-02-29T00:00:00Z", "2024-03-01T00:00:00Z")
+        );
         for bad in ["", "2025-02-29", "2025-2-1", "20250201", "2025-02-01T00:00:00", "-000001-01-01", "0001-01-01"] {
             assert_eq!(bounds(bad), None, "{bad}");
         }

@@ -82,7 +82,9 @@ async fn each_instruction_is_answered_and_recorded() {
     assert_eq!(recorded[0], (2, 3, Some("amount".to_owned()), "is not above zero".to_owned()));
     assert_eq!(recorded[1], (3, 4, Some("PmtInf/PmtMtd".to_owned()), "is CHK".to_owned()));
     // Again: nothing is accepted twice, and what was accepted is no other payment now.
-    let again = api.post(LINES, &json!([line(1, &payment("a", "1.10")), line(4, &payment("z", "1")), line(5, &payment("y", "3"))])).await;
+    let again = api
+        .post(LINES, &json!([line(1, &payment("a", "1.10")), line(4, &payment("z", "1")), line(5, &payment("y", "3"))]))
+        .await;
     let results = again.json()["results"].as_array().cloned().unwrap();
     let words: Vec<&str> = results.iter().map(|result| result["status"].as_str().unwrap()).collect();
     assert_eq!(words, ["SKIPPED", bad, good], "{}", again.text());
@@ -105,7 +107,8 @@ async fn a_feed_and_a_day_are_accounted_for() {
         let all = answer["standings"].as_array().unwrap();
         all.iter().find(|one| one["standing"] == name).unwrap().clone()
     };
-    let scheduled = json!({ "standing": "SCHEDULED", "count": 2, "totals": [{ "currency": "EUR", "count": 2, "amount": "0.30" }] });
+    let scheduled =
+        json!({ "standing": "SCHEDULED", "count": 2, "totals": [{ "currency": "EUR", "count": 2, "amount": "0.30" }] });
     assert_eq!(standing(&whole, "SCHEDULED"), scheduled);
     assert_eq!(standing(&whole, "REJECTED")["count"], 1);
     let today: String = api.sql.query_one("SELECT (now() AT TIME ZONE 'UTC')::date::text", &[]).await.unwrap().get(0);

@@ -52,7 +52,13 @@ fn new(items: i64) -> NewFeed<'static> {
 
 fn line(item: i64, payment: &Payment) -> FeedLine {
     let amount = (payment.amount.to_string(), payment.amount.currency().code().to_owned());
-    FeedLine { item, line: item + 1, payment_id: Some(payment.payment_id.clone()), amount: Some(amount), rejected: None }
+    FeedLine {
+        item,
+        line: item + 1,
+        payment_id: Some(payment.payment_id.clone()),
+        amount: Some(amount),
+        rejected: None,
+    }
 }
 
 fn rejected(item: i64) -> FeedLine {
@@ -86,7 +92,8 @@ async fn of_feed(t: &TestStore) -> Reconciled {
 }
 
 async fn of_day(t: &TestStore) -> Reconciled {
-    let day = t.sql.query_one("SELECT date_trunc('day', now()), date_trunc('day', now()) + interval '1 day'", &[]).await;
+    let day =
+        t.sql.query_one("SELECT date_trunc('day', now()), date_trunc('day', now()) + interval '1 day'", &[]).await;
     let day = day.unwrap();
     reconcile(&t.store, Of::Between(day.get(0), day.get(1))).await.unwrap()
 }
@@ -94,7 +101,8 @@ async fn of_day(t: &TestStore) -> Reconciled {
 /// `STANDING count amount currency`, in order.
 fn said(found: &Reconciled) -> Vec<String> {
     let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    let said = |sum: &Sum| format!("{} {} {} {}", sum.standing.as_str(), sum.count, text(&sum.amount), text(&sum.currency));
+    let said =
+        |sum: &Sum| format!("{} {} {} {}", sum.standing.as_str(), sum.count, text(&sum.amount), text(&sum.currency));
     let mut all: Vec<String> = found.sums.iter().map(said).collect();
     all.sort();
     all
@@ -162,7 +170,8 @@ async fn every_place_of_a_payment_is_told_with_exact_totals() {
     ];
     assert_eq!(said(&found), expected);
     assert_eq!((found.unaccounted_count(), found.unaccounted.len()), (0, 0));
-    let waiting: Vec<(&str, Standing)> = found.waiting.iter().map(|one| (one.payment_id.as_str(), one.standing)).collect();
+    let waiting: Vec<(&str, Standing)> =
+        found.waiting.iter().map(|one| (one.payment_id.as_str(), one.standing)).collect();
     assert_eq!(waiting.len(), 3, "{waiting:?}");
     for one in [("dead", Standing::Dead), ("held", Standing::Held), ("doubt", Standing::InDoubt)] {
         assert!(waiting.contains(&one), "{waiting:?}");
@@ -191,8 +200,16 @@ async fn whatever_is_lost_is_missed() {
     for (lost, reason, in_day) in [
         ("DELETE FROM payment_exec_queue WHERE payment_id = 'p0'", "it has no row in the queue", 1),
         ("DELETE FROM payment WHERE payment_id = 'p1'", "there is no such payment", 2),
-        ("DELETE FROM payment WHERE payment_id = 'p2'; DELETE FROM payment_exec_queue WHERE payment_id = 'p2'", "there is no such payment", 3),
-        ("DELETE FROM payment_outbox_pending w USING payment_exec_queue q WHERE w.outbox_id = q.exec_outbox_id AND q.payment_id = 'p3'", "its job is nowhere", 4),
+        (
+            "DELETE FROM payment WHERE payment_id = 'p2'; DELETE FROM payment_exec_queue WHERE payment_id = 'p2'",
+            "there is no such payment",
+            3,
+        ),
+        (
+            "DELETE FROM payment_outbox_pending w USING payment_exec_queue q WHERE w.outbox_id = q.exec_outbox_id AND q.payment_id = 'p3'",
+            "its job is nowhere",
+            4,
+        ),
         ("UPDATE payment SET amount = 1.01 WHERE payment_id = 'p4'", "it is of another amount: 1.01 EUR", 4),
         ("DELETE FROM payment_feed_line WHERE item_no = 6", "has not been answered", 5),
     ] {

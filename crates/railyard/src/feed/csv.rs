@@ -134,8 +134,11 @@ fn payment(columns: &[&'static str], record: &ByteRecord) -> Result<String, Unre
         let index = columns.iter().position(|column| *column == field)?;
         std::str::from_utf8(record.get(index)?).ok().filter(|text| !text.is_empty()).map(str::to_owned)
     };
-    let unreadable =
-        |field: Option<&str>, reason: String| Unreadable { payment_id: text("paymentId"), field: field.map(str::to_owned), reason };
+    let unreadable = |field: Option<&str>, reason: String| Unreadable {
+        payment_id: text("paymentId"),
+        field: field.map(str::to_owned),
+        reason,
+    };
     if record.len() != columns.len() {
         return Err(unreadable(None, format!("has {} fields, and the names are {}", record.len(), columns.len())));
     }

@@ -109,7 +109,11 @@ mod tests {
         text.clear();
         metered.read_to_string(&mut text).unwrap();
         assert_eq!((text.as_str(), metered.line()), ("bc\nd\n", 3), "a newline at the end");
-        assert_eq!((metered.bytes(), metered.sha256()), (6, Sha256::digest(b"a\nbc\nd").into()), "which is none of the file's");
+        assert_eq!(
+            (metered.bytes(), metered.sha256()),
+            (6, Sha256::digest(b"a\nbc\nd").into()),
+            "which is none of the file's"
+        );
     }
 
     #[test]

@@ -32,7 +32,8 @@ fn payment(row: &Row) -> Value {
 
 #[test]
 fn lines_of_json() {
-    let rows = read(Format::Ndjson, "\u{feff}{\"paymentId\": \"a\"}\r\n\n  \n[1]\n{\"a\":\n{\"paymentId\":\"b\"}").unwrap();
+    let rows =
+        read(Format::Ndjson, "\u{feff}{\"paymentId\": \"a\"}\r\n\n  \n[1]\n{\"a\":\n{\"paymentId\":\"b\"}").unwrap();
     let lines: Vec<(u64, u64, bool)> = rows.iter().map(|row| (row.item, row.line, row.payment.is_ok())).collect();
     assert_eq!(lines, [(1, 1, true), (2, 4, false), (3, 5, false), (4, 6, true)]);
     assert_eq!(payment(&rows[3]), json!({"paymentId": "b"}));
@@ -65,9 +66,15 @@ fn rows_of_a_table_know_their_lines() {
             assert_eq!(lines, [(1, 2), (2, 4), (3, 6), (4, 7), (5, 8)], "{text:?}");
             assert_eq!(payment(&rows[0])["currency"], "EUR");
             assert_eq!(payment(&rows[1])["debtorName"], "An\nna \"A\"");
-            assert_eq!((&payment(&rows[1])["creditorName"], &payment(&rows[1])["amount"]), (&json!("B, C"), &Value::Null));
+            assert_eq!(
+                (&payment(&rows[1])["creditorName"], &payment(&rows[1])["amount"]),
+                (&json!("B, C"), &Value::Null)
+            );
             let short = rows[2].payment.as_ref().unwrap_err();
-            assert_eq!((short.payment_id.as_deref(), short.reason.as_str()), (Some("c"), "has 2 fields, and the names are 7"));
+            assert_eq!(
+                (short.payment_id.as_deref(), short.reason.as_str()),
+                (Some("c"), "has 2 fields, and the names are 7")
+            );
             assert_eq!(payment(&rows[3])["currency"], "EUR");
         }
     }
@@ -163,7 +170,11 @@ fn a_day_has_a_time_and_a_place() {
     assert_eq!(at("<Dt>2026-12-01</Dt>"), Ok(json!("2026-12-01T23:00:00Z")));
     assert_eq!(at("<DtTm>2026-12-01T10:00:00</DtTm>"), Ok(json!("2026-12-01T17:00:00Z")));
     assert_eq!(at("<DtTm>2026-12-01T10:00:00+01:00</DtTm>"), Ok(json!("2026-12-01T09:00:00Z")));
-    for (wrong, element) in [("", "PmtInf/ReqdExctnDt"), ("<Dt>2026-13-01</Dt>", "PmtInf/ReqdExctnDt"), ("<DtTm>soon</DtTm>", "PmtInf/ReqdExctnDt/DtTm")] {
+    for (wrong, element) in [
+        ("", "PmtInf/ReqdExctnDt"),
+        ("<Dt>2026-13-01</Dt>", "PmtInf/ReqdExctnDt"),
+        ("<DtTm>soon</DtTm>", "PmtInf/ReqdExctnDt/DtTm"),
+    ] {
         assert_eq!(at(wrong).unwrap_err().field.as_deref(), Some(element), "{wrong}");
     }
 }
@@ -175,14 +186,32 @@ fn what_is_broken_names_its_line_and_element() {
     for (from, to, line, place, what) in [
         ("</Amt>", "</Amount>", 12, format!("{inside}/Amt"), "expected `</Amt>`"),
         ("</PmtId>", "&nbsp;</PmtId>", 11, format!("{inside}/PmtId"), "entity"),
-        ("Ccy=\"EUR\">1</InstdAmt></Amt>\n    <Cdtr>", "Ccy=EUR>1</InstdAmt></Amt>\n    <Cdtr>", 12, format!("{inside}/Amt/InstdAmt"), ""),
+        (
+            "Ccy=\"EUR\">1</InstdAmt></Amt>\n    <Cdtr>",
+            "Ccy=EUR>1</InstdAmt></Amt>\n    <Cdtr>",
+            12,
+            format!("{inside}/Amt/InstdAmt"),
+            "",
+        ),
         (".001.001.03", ".001.001.02", 2, "Document".to_owned(), "is not of pain.001.001.03 or 09"),
-        ("CstmrCdtTrfInitn>\n  <GrpHdr", "CstmrDrctDbtInitn>\n  <GrpHdr", 3, "Document/CstmrDrctDbtInitn".to_owned(), "is not an element"),
+        (
+            "CstmrCdtTrfInitn>\n  <GrpHdr",
+            "CstmrDrctDbtInitn>\n  <GrpHdr",
+            3,
+            "Document/CstmrDrctDbtInitn".to_owned(),
+            "is not an element",
+        ),
         ("<MsgId>MSG-1</MsgId>", "", 5, "GrpHdr/MsgId".to_owned(), "is missing"),
         ("<NbOfTxs>2</NbOfTxs></GrpHdr>", "</GrpHdr>", 22, "GrpHdr/NbOfTxs".to_owned(), "is missing"),
         ("<NbOfTxs>2<", "<NbOfTxs>3<", 22, "GrpHdr/NbOfTxs".to_owned(), "is 3, and there are 2 transfers"),
         ("<NbOfTxs>1<", "<NbOfTxs>2<", 17, "PmtInf/NbOfTxs".to_owned(), "is 2, and there are 1 transfers"),
-        ("</NbOfTxs></GrpHdr>", "</NbOfTxs><CtrlSum>2.01</CtrlSum></GrpHdr>", 22, "GrpHdr/CtrlSum".to_owned(), "is 2.01, and the amounts come to 2"),
+        (
+            "</NbOfTxs></GrpHdr>",
+            "</NbOfTxs><CtrlSum>2.01</CtrlSum></GrpHdr>",
+            22,
+            "GrpHdr/CtrlSum".to_owned(),
+            "is 2.01, and the amounts come to 2",
+        ),
         ("<Document", "<!DOCTYPE a [<!ENTITY b \"c\">]><Document", 2, String::new(), "document type"),
         ("UTF-8", "ISO-8859-1", 1, String::new(), "encoding"),
         ("</Document>", "</Document><Document/>", 22, String::new(), "behind the end"),

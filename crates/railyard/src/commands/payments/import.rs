@@ -12,10 +12,10 @@ use anyhow::Context;
 use reqwest::Method;
 use serde_json::json;
 
+use super::PATH;
 use super::rejects::Rejects;
 use super::report::Report;
 use super::send::{Item, Sender};
-use super::PATH;
 use crate::cli::ImportPayments;
 use crate::client::{Client, Patience, segment};
 use crate::exit::Usage;
@@ -56,7 +56,11 @@ pub(super) async fn import(args: &ImportPayments) -> anyhow::Result<ExitCode> {
     let checked = check(format, &file, &clock, &report).map_err(in_file)?;
     let feed_id = args.feed_id.clone().unwrap_or_else(|| feed_id(&args.file, &checked.sha256));
     let mut rejects = Rejects::open(args.rejects.as_deref(), format)?;
-    let sender = Sender { client, patience: Patience { limit: args.patience() }, path: format!("{PATH}/feeds/{}", segment(&feed_id)) };
+    let sender = Sender {
+        client,
+        patience: Patience { limit: args.patience() },
+        path: format!("{PATH}/feeds/{}", segment(&feed_id)),
+    };
     open(&sender, args, format, &checked, &report).await?;
 
     file.rewind()?;

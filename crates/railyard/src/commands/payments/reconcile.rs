@@ -30,7 +30,10 @@ pub(crate) async fn reconcile(args: &Reconcile) -> anyhow::Result<ExitCode> {
 }
 
 fn show(answer: &Value) {
-    output::rows(&totals(answer), &[("standing", "standing"), ("count", "count"), ("currency", "currency"), ("amount", "amount")]);
+    output::rows(
+        &totals(answer),
+        &[("standing", "standing"), ("count", "count"), ("currency", "currency"), ("amount", "amount")],
+    );
     let list = |name: &str| answer[name].as_array().cloned().unwrap_or_default();
     let waiting = list("waiting");
     if !waiting.is_empty() {

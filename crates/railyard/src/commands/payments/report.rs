@@ -30,7 +30,8 @@ impl Report {
     /// Starts counting.
     pub(super) fn new(bytes_total: u64) -> Self {
         let bar = ProgressBar::new(bytes_total);
-        let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}  {elapsed_precise}, about {eta} to go");
+        let style =
+            ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}  {elapsed_precise}, about {eta} to go");
         bar.set_style(style.expect("the template is ours and is well formed"));
         bar.set_message("checking");
         Self { bar, began: Instant::now(), accepted: 0, known: 0, rejected: 0, unanswered: 0, said: Arc::default() }
@@ -44,7 +45,10 @@ impl Report {
     /// So much of it has been answered.
     pub(super) fn sent(&self, bytes: u64) {
         self.bar.set_position(bytes);
-        self.bar.set_message(format!("{} accepted, {} already there, {} rejected", self.accepted, self.known, self.rejected));
+        self.bar.set_message(format!(
+            "{} accepted, {} already there, {} rejected",
+            self.accepted, self.known, self.rejected
+        ));
     }
 
     /// Says why the command waits. On a terminal it stands beside the bar, else it is a line now and then.

@@ -32,7 +32,8 @@ impl Item {
         let body = match row.payment {
             Ok(payment) => format!("{{\"item\":{item},\"line\":{line},\"payment\":{payment}}}"),
             Err(Unreadable { payment_id, field, reason }) => {
-                json!({ "item": item, "line": line, "paymentId": payment_id, "field": field, "reason": reason }).to_string()
+                json!({ "item": item, "line": line, "paymentId": payment_id, "field": field, "reason": reason })
+                    .to_string()
             }
         };
         Self { item, line, body, faults: 0 }
@@ -52,7 +53,12 @@ impl Sender {
     ///
     /// # Errors
     /// The API refuses all of it, or was away or busy for longer than the patience; the file of rejects cannot be written.
-    pub(super) async fn send(&self, mut items: Vec<Item>, report: &mut Report, rejects: &mut Rejects) -> anyhow::Result<()> {
+    pub(super) async fn send(
+        &self,
+        mut items: Vec<Item>,
+        report: &mut Report,
+        rejects: &mut Rejects,
+    ) -> anyhow::Result<()> {
         let path = format!("{}/lines", self.path);
         let began = Instant::now();
         let waiting = report.waiting();

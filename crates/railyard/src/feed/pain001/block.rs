@@ -43,7 +43,8 @@ impl Block {
                 let local: DateTime = text.parse().ok().filter(|_| !text.contains('['))?;
                 local.to_zoned(clock.zone.clone()).ok().map(|zoned| zoned.timestamp())
             });
-            return moment.ok_or_else(|| ("PmtInf/ReqdExctnDt/DtTm", "is not a time like 2025-10-04T15:00:00Z".to_owned()));
+            return moment
+                .ok_or_else(|| ("PmtInf/ReqdExctnDt/DtTm", "is not a time like 2025-10-04T15:00:00Z".to_owned()));
         }
         let place = "PmtInf/ReqdExctnDt";
         let text = self.day.as_deref().filter(|day| !day.is_empty());
