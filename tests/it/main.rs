@@ -36,6 +36,7 @@ mod producer;
 mod record;
 mod rolling;
 mod s0_dispatch;
+mod s0_feeds;
 mod s0_nodes;
 mod s1_cold;
 mod s1_limit;

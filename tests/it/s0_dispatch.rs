@@ -15,7 +15,7 @@ const DEBTORS: [&str; 4] =
     ["DE89370400440532013000", "GB82WEST12345698765432", "CH9300762011623852957", "FR1420041010050500013M02606"];
 
 /// Nodes whose payments go to this receiver, by a rail that may repeat what is in doubt.
-async fn fleet(rail: &FakeRail) -> Fleet {
+pub(crate) async fn fleet(rail: &FakeRail) -> Fleet {
     fleet_of(rail, true).await
 }
 

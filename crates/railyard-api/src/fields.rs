@@ -157,6 +157,11 @@ impl<'a> Fields<'a> {
         self.found.get(field).is_some_and(|value| value.get() != "null")
     }
 
+    /// Whether something is wrong with a field already.
+    pub(crate) fn is_wrong(&self, field: &str) -> bool {
+        self.errors.iter().any(|error| error.field == field)
+    }
+
     /// Takes a field that has no effect.
     pub(crate) fn ignore(&mut self, field: &str) {
         self.found.remove(field);

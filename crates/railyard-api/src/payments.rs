@@ -1,6 +1,9 @@
 //! `/api/payments`: scheduled payments (S0). A payment is accepted at once, held as a row and executed when its time comes.
 
 mod batch;
+mod feed;
+mod list;
+mod reconcile;
 mod request;
 mod view;
 
@@ -27,7 +30,12 @@ use view::{InitResult, PaymentAnswer, PaymentView};
 const ROOT: &str = "/api/payments";
 
 pub(crate) fn routes() -> OpenApiRouter<ApiState> {
-    OpenApiRouter::new().routes(routes!(create)).routes(routes!(batch::create_batch)).routes(routes!(read))
+    OpenApiRouter::new()
+        .routes(routes!(create, list::list))
+        .routes(routes!(batch::create_batch))
+        .routes(routes!(read))
+        .merge(feed::routes())
+        .merge(reconcile::routes())
 }
 
 /// Schedule a payment.

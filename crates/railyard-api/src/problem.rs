@@ -60,8 +60,8 @@ pub(crate) struct Document<'a> {
 /// One wrong field.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FieldDocument {
-    field: String,
-    detail: String,
+    pub(crate) field: String,
+    pub(crate) detail: String,
 }
 
 impl From<FieldError> for FieldDocument {

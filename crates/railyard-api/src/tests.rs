@@ -9,6 +9,7 @@ mod cuts;
 mod dispatch;
 mod events;
 mod faults;
+mod feeds;
 mod jobs;
 mod kit;
 mod observe;

@@ -17,6 +17,7 @@ pub mod doctor;
 pub mod error;
 pub mod events;
 pub mod failpoint;
+pub mod feeds;
 pub mod gauges;
 pub mod heal;
 pub mod holds;

@@ -7,6 +7,7 @@
 mod accept;
 mod prepare;
 mod read;
+mod search;
 mod tidy;
 mod write;
 
@@ -15,6 +16,7 @@ mod tests;
 
 pub use accept::{Accepted, Enqueued, accept};
 pub use read::{PaymentRow, get};
+pub use search::{Filter, Found, PAGE_SIZE_MAX, Page, Place, search};
 pub use tidy::{Sweep, drop_completed, sweep_contexts};
 
 /// The item type of payments.

@@ -9,7 +9,7 @@ mod node;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base64::Engine;
@@ -167,6 +167,16 @@ impl Sandbox {
         let mut command = self.command(words);
         command.env("RAILYARD_URL", node.url());
         finish(command, input).await
+    }
+
+    /// Starts a command that talks to a node, for tests that look at it while it runs, or end it.
+    ///
+    /// # Panics
+    /// When the process cannot be started.
+    pub fn start_at(&self, node: &NodeProcess, words: &[&str]) -> Child {
+        let mut command = self.command(words);
+        command.env("RAILYARD_URL", node.url()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("start the binary")
     }
 
     /// `railyard migrate`.

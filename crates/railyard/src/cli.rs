@@ -5,6 +5,7 @@ mod cluster;
 mod credentials;
 mod groups;
 mod jobs;
+mod payments;
 mod rate;
 mod search;
 mod signatures;
@@ -20,6 +21,9 @@ pub(crate) use credentials::{
 };
 pub(crate) use groups::{Decide, GetGroup, Groups, KindName, ListGroups, ReleaseGroup, SkipGroup, ViewName};
 pub(crate) use jobs::{CreateJobs, GetJob, JobFields, Jobs, ModeName};
+pub(crate) use payments::{
+    CreatePayment, GetPayment, ImportPayments, ListPayments, PaymentStatusName, Payments, QueueStatusName, Reconcile,
+};
 pub(crate) use rate::{ForecastRate, GetRate, Rate, ReplanRate, SetRate, Switch};
 pub(crate) use search::{DecideJob, Dlq, JobFilter, ListDlq, ListJobs, ReplayDlq};
 pub(crate) use signatures::{Listen, Verify};
@@ -44,6 +48,11 @@ pub(crate) enum Command {
     /// Create dispatch jobs, find them, and decide about them.
     #[command(subcommand)]
     Jobs(Jobs),
+    /// Take in files of payments, find payments, and see where each is.
+    #[command(subcommand)]
+    Payments(Payments),
+    /// Account for every payment of a feed or a day; exit status 1 if anything is missing.
+    Reconcile(Reconcile),
     /// See what ended without success, and make it again.
     #[command(subcommand)]
     Dlq(Dlq),

@@ -10,6 +10,7 @@ mod jobs;
 mod listen;
 mod migrate;
 mod openapi;
+mod payments;
 mod rate;
 mod serve;
 mod verify;
@@ -34,6 +35,8 @@ pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<Ex
         Command::Jobs(Jobs::List(args)) => jobs::list(&args).await,
         Command::Jobs(Jobs::Cancel(args)) => jobs::cancel(&args).await,
         Command::Jobs(Jobs::Replay(args)) => jobs::replay(&args).await,
+        Command::Payments(verb) => payments::run(&verb).await,
+        Command::Reconcile(args) => payments::reconcile(&args).await,
         Command::Dlq(verb) => dlq::run(&verb).await,
         Command::Credentials(verb) => credentials::run(&verb).await,
         Command::Groups(verb) => groups::run(&verb).await,

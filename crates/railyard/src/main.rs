@@ -10,6 +10,7 @@ mod client;
 mod commands;
 mod config;
 mod exit;
+mod feed;
 mod files;
 mod logging;
 mod node_view;

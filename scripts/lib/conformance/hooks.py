@@ -246,6 +246,29 @@ def payment(body):
         body["paymentId"] = WORLD.name("p")
 
 
+def feed_lines(case):
+    """Numbers that the feed has, each once; a good payment most of the time."""
+    case.path_parameters["id"] = WORLD.make_feed()
+    numbers = iter(range(1, 1000))
+
+    def line(body):
+        body["item"] = next(numbers)
+        if isinstance(body.get("payment"), dict):
+            payment(body["payment"])
+    items(case.body, line)
+
+
+def payment_list(case):
+    """A cursor is one that a page gave; accounts have check digits."""
+    if case.query.pop("cursor", None) is not None:
+        case.query.pop("page", None)
+    for name in ("requestedAfter", "requestedBefore"):
+        if name in case.query:
+            case.query[name] = ahead(CHANCE.randint(-1000, 1000))
+    if "debtorIban" in case.query:
+        case.query["debtorIban"] = CHANCE.choice(IBANS)
+
+
 def dispatch_config(case):
     """The type that there is; its rails are those that are configured, and it goes on planning with what it has."""
     case.path_parameters["itemType"] = "PAYMENT"
@@ -289,6 +312,12 @@ ADAPT = {
     "publishEvents": lambda case: items(case.body, event),
     "createPayment": lambda case: payment(case.body),
     "createPayments": lambda case: items(case.body, payment),
+    "listPayments": payment_list,
+    "openFeed": lambda case: case.path_parameters.update(id=WORLD.name("feed")),
+    "getFeed": path_id(WORLD.make_feed),
+    "sendFeedLines": feed_lines,
+    "reconcileFeed": path_id(WORLD.make_feed),
+    "reconcileDay": lambda case: case.path_parameters.update(day=time.strftime("%Y-%m-%d", time.gmtime())),
     "getDispatchConfig": lambda case: case.path_parameters.update(itemType="PAYMENT"),
     "setDispatchConfig": dispatch_config,
     "requeueDeadLetter": path_id(WORLD.make_dead_letter, 0.5),

@@ -40,7 +40,7 @@ kind = "webhook"
 # A wrong item of a batch is no wrong batch: it is answered in its result, and the others are taken.
 JUDGEMENT = """
 [[operations]]
-include-operation-id = ["createJobs", "createJobsAlias", "publishEvents", "createPayments"]
+include-operation-id = ["createJobs", "createJobsAlias", "publishEvents", "createPayments", "sendFeedLines"]
 checks.negative_data_rejection.enabled = false
 """
 

@@ -116,6 +116,10 @@ class World:
                 "creditorName": "Bert", "creditorIban": "NL91ABNA0417164300", "amount": "1.00", "currency": "EUR"}
         return self.must("POST", "/api/payments", body)["paymentId"]
 
+    def make_feed(self):
+        feed = {"format": "csv", "name": "conformance.csv", "sha256": "ab" * 32, "items": 1000}
+        return self.must("PUT", f"/api/payments/feeds/{self.name('feed')}", feed)["feedId"]
+
     def make_dead_letter(self):
         payment = self.make_payment("FR1420041010050500013M02606")
         self.wait(f"payment {payment} is given up",

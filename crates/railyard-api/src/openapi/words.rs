@@ -8,6 +8,7 @@ use railyard_core::payment::{PaymentStatus, QueueStatus, Step};
 use railyard_core::rail::{OnUnknown, RailKind};
 use railyard_core::settlement::EndStatus;
 use railyard_store::credentials::Scheme;
+use railyard_store::feeds::{FeedFormat, STANDINGS, Standing};
 use railyard_store::holds::GroupState;
 use railyard_store::jobs::{JobStatus, ReplayResult};
 use utoipa::openapi::{Array, Object};
@@ -27,6 +28,16 @@ pub(crate) fn payment_status() -> Object {
 /// Where it stands in the queue.
 pub(crate) fn queue_status() -> Object {
     word(&QueueStatus::ALL, QueueStatus::as_str)
+}
+
+/// Where an instruction is, in the words of whoever has to account for it.
+pub(crate) fn standing() -> Object {
+    word(&STANDINGS, Standing::as_str)
+}
+
+/// The forms that a file of payments may have.
+pub(crate) fn feed_format() -> Object {
+    word(&FeedFormat::ALL, FeedFormat::as_str)
 }
 
 /// What is done with a payment before it waits for its time.

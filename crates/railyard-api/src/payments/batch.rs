@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use railyard_core::payment::{Payment, Step};
+use railyard_core::text::clean_str;
 use railyard_core::timestamp::utc_millis;
 use railyard_store::payments::{self, Accepted};
 use serde::Serialize;
@@ -21,6 +22,9 @@ use crate::openapi::words;
 use crate::problem::{FieldDocument, Problem};
 use crate::state::ApiState;
 
+/// Characters that are kept of why a payment was refused.
+const REASON_CHARS_MAX: usize = 4000;
+
 /// Many payments in one of three forms.
 pub(super) struct PaymentBatch;
 
@@ -36,11 +40,11 @@ impl PartialSchema for PaymentBatch {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = PaymentResult)]
-struct ResultView {
+pub(super) struct ResultView {
     /// As it was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    payment_id: Option<String>,
-    status: ItemStatus,
+    pub(super) payment_id: Option<String>,
+    pub(super) status: ItemStatus,
     /// At which step it ended, if it was not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = words::payment_step)]
@@ -118,7 +122,7 @@ fn read_item(text: &str) -> Result<Result<Payment, ResultView>, Problem> {
 }
 
 impl ResultView {
-    fn of(id: String, answer: Accepted) -> Result<Self, Problem> {
+    pub(super) fn of(id: String, answer: Accepted) -> Result<Self, Problem> {
         let plain = |status, scheduled_time| Self {
             payment_id: Some(id.clone()),
             status,
@@ -139,7 +143,7 @@ impl ResultView {
 
     /// # Errors
     /// The problem itself, if it is of a kind that no payment of its own can have.
-    fn of_problem(payment_id: Option<String>, problem: Problem) -> Result<Self, Problem> {
+    pub(super) fn of_problem(payment_id: Option<String>, problem: Problem) -> Result<Self, Problem> {
         let status = match problem.status() {
             StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::CONFLICT => ItemStatus::BadRequest,
             StatusCode::SERVICE_UNAVAILABLE => ItemStatus::Retry,
@@ -153,5 +157,19 @@ impl ResultView {
         let error = Some(if said.is_empty() { detail } else { said.join("; ") });
         let errors = errors.into_iter().map(FieldDocument::from).collect();
         Ok(Self { payment_id, status, step, error, errors, scheduled_time: None })
+    }
+    /// What whoever read the file could make nothing of.
+    pub(super) fn refused(payment_id: Option<String>, reason: String, errors: Vec<FieldDocument>) -> Self {
+        let (status, step, error) = (ItemStatus::BadRequest, Some(Step::Validate.as_str()), Some(reason));
+        Self { payment_id, status, step, error, errors, scheduled_time: None }
+    }
+
+    /// The first field that is wrong, if one is, and everything that is wrong in one line.
+    pub(super) fn why(&self) -> (Option<String>, String) {
+        let Some((first, others)) = self.errors.split_first() else {
+            return (None, self.error.clone().unwrap_or_default());
+        };
+        let others: String = others.iter().map(|one| format!("; {}: {}", one.field, one.detail)).collect();
+        (Some(first.field.clone()), clean_str(&format!("{}{others}", first.detail), REASON_CHARS_MAX))
     }
 }

@@ -1,5 +1,6 @@
 //! What is told of a payment.
 
+use railyard_core::OutboxId;
 use railyard_core::payment::Step;
 use railyard_core::timestamp::utc_millis;
 use railyard_store::payments::{Accepted, PaymentRow};
@@ -63,6 +64,19 @@ pub(super) struct PaymentView {
     requested_time: String,
     /// When it is to be executed.
     scheduled_time: String,
+    /// Where it is, in the words of a reconciliation.
+    #[schema(schema_with = words::standing)]
+    standing: &'static str,
+    /// Why it is not further.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// Until when that holds; absent where nobody knows, or a person decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<String>,
+    /// The job of the step that it is at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<uuid::Uuid>)]
+    job_id: Option<OutboxId>,
     /// How often it was not handed over.
     retry_count: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,6 +106,10 @@ impl PaymentView {
             remittance_information: row.remittance_information,
             requested_time: utc_millis(row.requested),
             scheduled_time: utc_millis(row.scheduled),
+            standing: row.standing.as_str(),
+            reason: row.reason,
+            until: row.until.map(utc_millis),
+            job_id: row.job,
             retry_count: row.retry_count,
             last_error: row.last_error,
             dispatched_at: row.dispatched_at.map(utc_millis),

@@ -1,22 +1,25 @@
 //! A payment as it stands, with its place in the queue.
 
 use jiff::Timestamp;
-use railyard_core::ParticipantId;
 use railyard_core::payment::{PaymentStatus, QueueStatus};
+use railyard_core::{OutboxId, ParticipantId};
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 use super::PAYMENT;
 use crate::connect::Store;
 use crate::error::StoreError;
+use crate::feeds::Standing;
 use crate::row::{count, word};
 
-const GET: &str = "
+/// What is shown of a payment; `$1` is the item type. `WHERE` or further joins come behind it.
+pub(super) const COLUMNS: &str = "
     SELECT p.payment_id, p.status, p.group_id, p.amount::text AS amount, p.currency, p.debtor_name, p.debtor_iban,
       p.debtor_bic, p.creditor_name, p.creditor_iban, p.creditor_bic, p.end_to_end_id, p.remittance_information,
       p.requested_time, p.accepted_by, p.created_at, q.queue_status, q.scheduled_exec_time, q.acceptance_no, q.retry_count,
-      q.last_error, q.dispatched_at, q.completed_at
-    FROM payment p JOIN payment_exec_queue q ON q.item_type = $2 AND q.payment_id = p.payment_id
-    WHERE p.payment_id = $1";
+      q.last_error, q.dispatched_at, q.completed_at, s.job_id, s.standing, s.reason, s.until
+    FROM payment p JOIN payment_exec_queue q ON q.item_type = $1 AND q.payment_id = p.payment_id
+    JOIN payment_standing s ON s.payment_id = p.payment_id";
 
 /// A payment and its row in the queue.
 #[derive(Clone, PartialEq)]
@@ -47,6 +50,14 @@ pub struct PaymentRow {
     pub scheduled: Timestamp,
     /// Its place in the order in which its group's payments were accepted.
     pub acceptance_no: i64,
+    /// Where it is in the words of whoever has to account for it.
+    pub standing: Standing,
+    /// Why it is not further.
+    pub reason: Option<String>,
+    /// Until when, where somebody knows.
+    pub until: Option<Timestamp>,
+    /// The job of the step that it is at, or was at last.
+    pub job: Option<OutboxId>,
     /// How often it was not handed over.
     pub retry_count: u32,
     /// Why it is where it is.
@@ -67,13 +78,13 @@ pub struct PaymentRow {
 /// Errors of the database.
 pub async fn get(store: &Store, payment_id: &str) -> Result<Option<PaymentRow>, StoreError> {
     let conn = store.api().await?;
-    let statement = conn.prepare_cached(GET).await?;
-    let found = conn.query_opt(&statement, &[&payment_id, &PAYMENT]).await?;
+    let statement = conn.prepare_cached(&format!("{COLUMNS} WHERE p.payment_id = $2")).await?;
+    let found = conn.query_opt(&statement, &[&PAYMENT, &payment_id]).await?;
     conn.ok();
     found.as_ref().map(row).transpose()
 }
 
-fn row(row: &Row) -> Result<PaymentRow, StoreError> {
+pub(super) fn row(row: &Row) -> Result<PaymentRow, StoreError> {
     let party = |side: &str| -> Result<(String, String, Option<String>), StoreError> {
         let [name, iban, bic] = ["name", "iban", "bic"].map(|part| format!("{side}_{part}"));
         Ok((row.try_get(name.as_str())?, row.try_get(iban.as_str())?, row.try_get(bic.as_str())?))
@@ -92,6 +103,10 @@ fn row(row: &Row) -> Result<PaymentRow, StoreError> {
         requested: row.try_get("requested_time")?,
         scheduled: row.try_get("scheduled_exec_time")?,
         acceptance_no: row.try_get("acceptance_no")?,
+        standing: word(row, "standing", Standing::parse)?,
+        reason: row.try_get("reason")?,
+        until: row.try_get("until")?,
+        job: row.try_get::<_, Option<Uuid>>("job_id")?.map(OutboxId),
         retry_count: count(row, "retry_count")?,
         last_error: row.try_get("last_error")?,
         dispatched_at: row.try_get("dispatched_at")?,
