@@ -14,12 +14,11 @@ use crate::s0_dispatch;
 const DEBTORS: [&str; 3] = ["DE89370400440532013000", "GB82WEST12345698765432", "CH9300762011623852957"];
 const NAMES: &str = "paymentId,debtorName,debtorIban,creditorName,creditorIban,amount,currency,requestedTime";
 
-/// A time that does not come in a test.
-const NEXT_YEAR: &str = "2027-06-01T16:00:00Z";
-
 struct Place {
     fleet: Fleet,
     node: NodeProcess,
+    /// A day that does not come in a test, and that a payment may be asked for.
+    day: String,
 }
 
 impl Place {
@@ -27,8 +26,18 @@ impl Place {
         let fleet = Fleet::new().await;
         let set = "UPDATE rate_limit_config SET max_per_window = 100000";
         fleet.world.sql.batch_execute(set).await.unwrap();
+        Self::of(fleet).await
+    }
+
+    async fn of(fleet: Fleet) -> Self {
         let node = fleet.ready("a").await;
-        Self { fleet, node }
+        let day = fleet.world.one("SELECT ((now() AT TIME ZONE 'UTC')::date + 200)::text").await;
+        Self { fleet, node, day }
+    }
+
+    /// A moment of that day.
+    fn then(&self) -> String {
+        format!("{}T16:00:00Z", self.day)
     }
 
     fn file(&self, name: &str, text: &str) -> String {
@@ -78,9 +87,9 @@ fn csv_row(id: &str, debtor: usize, amount: &str, requested: &str) -> String {
     format!("{id},Anna,{},Bert,ES9121000418450200051332,{amount},EUR,{requested}\n", DEBTORS[debtor % 3])
 }
 
-fn object(id: &str, debtor: usize, amount: &str) -> Value {
+fn object(id: &str, debtor: usize, amount: &str, requested: &str) -> Value {
     json!({ "paymentId": id, "debtorName": "Anna", "debtorIban": DEBTORS[debtor], "creditorName": "Bert",
-        "creditorIban": "ES9121000418450200051332", "amount": amount, "currency": "EUR", "requestedTime": NEXT_YEAR })
+        "creditorIban": "ES9121000418450200051332", "amount": amount, "currency": "EUR", "requestedTime": requested })
 }
 
 fn transfer(iban: &str, amount: &str) -> String {
@@ -91,10 +100,10 @@ fn transfer(iban: &str, amount: &str) -> String {
 }
 
 /// A message whose transfers begin in line 5.
-fn message(version: &str, transfers: &[String]) -> String {
+fn message(version: &str, day: &str, transfers: &[String]) -> String {
     let (day, bic) = match version {
-        "03" => ("2027-06-01", "BIC"),
-        _ => ("<Dt>2027-06-01</Dt>", "BICFI"),
+        "03" => (day.to_owned(), "BIC"),
+        _ => (format!("<Dt>{day}</Dt>"), "BICFI"),
     };
     format!(
         "<?xml version=\"1.0\"?>
@@ -112,14 +121,16 @@ fn message(version: &str, transfers: &[String]) -> String {
 async fn each_form_is_imported_and_rejects_have_line_field_and_reason() {
     let place = Place::new().await;
     let spanish = "ES9121000418450200051332";
-    let lines = [object("n1", 0, "0.10"), object("n2", 1, "1.000"), json!([1]), object("n3", 2, "0.20")];
+    let then = &place.then();
+    let lines =
+        [object("n1", 0, "0.10", then), object("n2", 1, "1.000", then), json!([1]), object("n3", 2, "0.20", then)];
     let ndjson = lines.map(|line| format!("{line}\n\n")).concat();
     let csv = [
         format!("{NAMES}\n"),
-        csv_row("c1", 0, "0.10", NEXT_YEAR),
-        csv_row("c2", 1, "1.000", NEXT_YEAR),
+        csv_row("c1", 0, "0.10", then),
+        csv_row("c2", 1, "1.000", then),
         "c9,short\n".to_owned(),
-        csv_row("c3", 2, "0.20", NEXT_YEAR),
+        csv_row("c3", 2, "0.20", then),
     ];
     let transfers =
         [transfer(spanish, "0.10"), transfer(spanish, "1.000"), transfer("ES00", "3"), transfer(spanish, "0.20")];
@@ -127,12 +138,12 @@ async fn each_form_is_imported_and_rejects_have_line_field_and_reason() {
         (place.file("a.ndjson", &ndjson), [3, 5], ["amount", "-"]),
         (place.file("a.csv", &csv.concat()), [3, 4], ["amount", "-"]),
         (
-            place.file("a03.xml", &message("03", &transfers)),
+            place.file("a03.xml", &message("03", &place.day, &transfers)),
             [7, 9],
             ["CdtTrfTxInf/Amt/InstdAmt", "CdtTrfTxInf/CdtrAcct/Id/IBAN"],
         ),
         (
-            place.file("a09.xml", &message("09", &transfers)),
+            place.file("a09.xml", &message("09", &place.day, &transfers)),
             [7, 9],
             ["CdtTrfTxInf/Amt/InstdAmt", "CdtTrfTxInf/CdtrAcct/Id/IBAN"],
         ),
@@ -166,7 +177,10 @@ async fn each_form_is_imported_and_rejects_have_line_field_and_reason() {
     assert_eq!((place.count("payment").await, place.count("payment_feed").await), (8, 4));
     // One of them, and all of them.
     let one: Value = serde_json::from_str(&place.run(&["payments", "get", "MSG-09:1", "--json"]).await.ok()).unwrap();
-    assert_eq!((&one["standing"], &one["requestedTime"]), (&json!("SCHEDULED"), &json!("2027-06-01T00:00:00.000Z")));
+    assert_eq!(
+        (&one["standing"], &one["requestedTime"]),
+        (&json!("SCHEDULED"), &json!(format!("{}T00:00:00.000Z", place.day)))
+    );
     let all =
         place.run(&["payments", "list", "--all", "--json", "--debtor", DEBTORS[0], "--status", "scheduled"]).await.ok();
     assert_eq!(all.lines().count(), 6, "{all}");
@@ -181,16 +195,20 @@ async fn each_form_is_imported_and_rejects_have_line_field_and_reason() {
         "--creditor-name",
         "Bert",
     ];
-    let more = ["--creditor-iban", spanish, "--amount", "1", "--currency", "EUR", "--requested-time", NEXT_YEAR];
+    let more = ["--creditor-iban", spanish, "--amount", "1", "--currency", "EUR", "--requested-time", then];
     let made = [&words[..], &more[..]].concat();
-    assert!(place.run(&made).await.ok().starts_with("ENQUEUED 2027-06-01T16:00:0"));
+    assert!(place.run(&made).await.ok().starts_with(&format!("ENQUEUED {}T16:00:0", place.day)));
     assert!(place.run(&made).await.ok().starts_with("KNOWN"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_taken_from_a_broken_file() {
     let place = Place::new().await;
-    let whole = message("09", &[transfer("ES9121000418450200051332", "1"), transfer("ES9121000418450200051332", "2")]);
+    let whole = message(
+        "09",
+        &place.day,
+        &[transfer("ES9121000418450200051332", "1"), transfer("ES9121000418450200051332", "2")],
+    );
     for (from, to, said) in [
         (
             "</Cdtr><CdtrAcct><Id><IBAN>ES9121000418450200051332</IBAN></Id></CdtrAcct></CdtTrfTxInf>\n</PmtInf>",
@@ -207,8 +225,8 @@ async fn nothing_is_taken_from_a_broken_file() {
         assert_eq!(output.code, Some(1), "{output:?}");
         assert!(output.stderr.contains(said), "{said}: {}", output.stderr);
     }
-    let file =
-        place.file("broken.csv", &format!("{}\n{}", NAMES.replace("amount", "amout"), csv_row("a", 0, "1", NEXT_YEAR)));
+    let file = place
+        .file("broken.csv", &format!("{}\n{}", NAMES.replace("amount", "amout"), csv_row("a", 0, "1", &place.then())));
     let output = place.run(&["payments", "import", &file]).await;
     assert!(output.stderr.contains("line 1, column amout"), "{output:?}");
     assert_eq!((place.count("payment").await, place.count("payment_feed").await), (0, 0));
@@ -219,7 +237,7 @@ async fn nothing_is_taken_from_a_broken_file() {
 async fn a_killed_import_is_given_again_and_takes_each_payment_once() {
     const ROWS: usize = 4500;
     let place = Place::new().await;
-    let rows: String = (0..ROWS).map(|n| csv_row(&format!("p{n:05}"), n, "1.01", NEXT_YEAR)).collect();
+    let rows: String = (0..ROWS).map(|n| csv_row(&format!("p{n:05}"), n, "1.01", &place.then())).collect();
     let file = place.file("big.csv", &format!("{NAMES}\n{rows}"));
     let words = ["payments", "import", &file, "--feed-id", "big"];
     let mut killed = place.fleet.sandbox.start_at(&place.node, &words);
@@ -262,8 +280,7 @@ async fn a_killed_import_is_given_again_and_takes_each_payment_once() {
 async fn what_was_delivered_is_accounted_for_and_what_was_lost_is_missed() {
     let rail = FakeRail::start().await;
     let fleet = s0_dispatch::fleet(&rail).await;
-    let node = fleet.ready("a").await;
-    let place = Place { fleet, node };
+    let place = Place::of(fleet).await;
     let rows: String = (0..9).map(|n| csv_row(&format!("p{n}"), n, &format!("0.{}", n + 1), "")).collect();
     let file = place.file("due.csv", &format!("{NAMES}\n{rows}"));
     let (code, said) = place.import(&file, &["--feed-id", "due"]).await;
@@ -293,12 +310,12 @@ async fn memory_is_flat_however_long_the_file_is() {
         (
             "flat.csv",
             format!("{NAMES}\n"),
-            csv_row("p", 0, "1.01", NEXT_YEAR),
+            csv_row("p", 0, "1.01", &place.then()),
             format!("x,\"{}", "never closed ".repeat(40_000)),
         ),
         (
             "flat.xml",
-            message("03", &[]).replace("</PmtInf></CstmrCdtTrfInitn></Document>", ""),
+            message("03", &place.day, &[]).replace("</PmtInf></CstmrCdtTrfInitn></Document>", ""),
             transfer(iban, "1.01"),
             String::new(),
         ),

@@ -130,9 +130,9 @@ impl<R: BufRead> Reading<R> {
     /// Bytes that were read so far.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Self::Ndjson(file) => file.meter().bytes(),
-            Self::Csv(file) => file.meter().bytes(),
-            Self::Pain001(file) => file.meter().bytes(),
+            Self::Ndjson(file) => file.meter().bytes_read(),
+            Self::Csv(file) => file.meter().bytes_read(),
+            Self::Pain001(file) => file.meter().bytes_read(),
         }
     }
 

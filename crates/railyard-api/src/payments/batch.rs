@@ -134,10 +134,15 @@ impl ResultView {
         match answer {
             Accepted::Enqueued(place) => Ok(plain(ItemStatus::Success, Some(utc_millis(place.scheduled)))),
             Accepted::Repeated => Ok(plain(ItemStatus::Skipped, None)),
-            other @ (Accepted::Conflict
-            | Accepted::Refused { .. }
-            | Accepted::Later { .. }
-            | Accepted::Failed { .. }) => Self::of_problem(Some(id), view::problem(other)),
+            Accepted::Conflict => {
+                let mut result = Self::of_problem(Some(id), view::problem(answer))?;
+                let detail = "was used before for other content".to_owned();
+                result.errors.push(FieldDocument { field: "paymentId".to_owned(), detail });
+                Ok(result)
+            }
+            other @ (Accepted::Refused { .. } | Accepted::Later { .. } | Accepted::Failed { .. }) => {
+                Self::of_problem(Some(id), view::problem(other))
+            }
         }
     }
 

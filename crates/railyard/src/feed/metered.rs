@@ -36,7 +36,7 @@ impl<R: BufRead> Metered<R> {
     }
 
     /// Bytes so far.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes
     }
 
@@ -105,12 +105,12 @@ mod tests {
         let mut metered = Metered::new(BufReader::with_capacity(3, &b"a\nbc\nd"[..]));
         let mut text = String::new();
         metered.read_line(&mut text).unwrap();
-        assert_eq!((text.as_str(), metered.line(), metered.bytes()), ("a\n", 2, 2));
+        assert_eq!((text.as_str(), metered.line(), metered.bytes_read()), ("a\n", 2, 2));
         text.clear();
         metered.read_to_string(&mut text).unwrap();
         assert_eq!((text.as_str(), metered.line()), ("bc\nd\n", 3), "a newline at the end");
         assert_eq!(
-            (metered.bytes(), metered.sha256()),
+            (metered.bytes_read(), metered.sha256()),
             (6, Sha256::digest(b"a\nbc\nd").into()),
             "which is none of the file's"
         );
