@@ -121,7 +121,8 @@ fn message(version: &str, day: &str, transfers: &[String]) -> String {
 async fn each_form_is_imported_and_rejects_have_line_field_and_reason() {
     let place = Place::new().await;
     let spanish = "ES9121000418450200051332";
-    let then = &place.then();
+    let then = place.then();
+    let then = then.as_str();
     let lines =
         [object("n1", 0, "0.10", then), object("n2", 1, "1.000", then), json!([1]), object("n3", 2, "0.20", then)];
     let ndjson = lines.map(|line| format!("{line}\n\n")).concat();
@@ -285,7 +286,7 @@ async fn what_was_delivered_is_accounted_for_and_what_was_lost_is_missed() {
     let file = place.file("due.csv", &format!("{NAMES}\n{rows}"));
     let (code, said) = place.import(&file, &["--feed-id", "due"]).await;
     assert_eq!((code, counts(&said)), (Some(0), [9, 0, 0]), "{said}");
-    s0_dispatch::completed(&place.fleet, 9).await;
+    s0_dispatch::completed(&place.fleet.world, 9).await;
     let (code, account) = place.reconcile("due").await;
     let total = json!([{ "currency": "EUR", "count": 9, "amount": "4.50" }]);
     assert_eq!((code, standing(&account, "DELIVERED")), (Some(0), (9, total)), "{account}");

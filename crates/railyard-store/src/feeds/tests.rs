@@ -77,7 +77,7 @@ async fn accepted_lines(t: &TestStore, payments: &[Payment]) {
 /// All that are due go to the outbox.
 async fn hand_over(t: &TestStore) {
     t.sql.batch_execute("UPDATE payment_exec_queue SET scheduled_exec_time = least(scheduled_exec_time, clock_timestamp()) WHERE queue_status = 'READY'").await.unwrap();
-    let claimed = dispatch::claim(&t.store, PAYMENT).await.unwrap();
+    let claimed = dispatch::claim(&t.store, PAYMENT, &dispatch::batch_name()).await.unwrap();
     let config = dispatch::config(&t.store, PAYMENT).await.unwrap();
     dispatch::hand_over(&t.store, PAYMENT, &claimed.batch, &claimed.orders(&config)).await.unwrap();
 }
