@@ -69,8 +69,7 @@ pub struct Standing {
 /// behind what has been before it, before what has been behind it.
 #[must_use]
 pub fn in_group(item: Standing, at: Timestamp, staying: &[Standing]) -> Timestamp {
-    let behind = staying.iter().filter(|other| **other >= item).map(|other| other.at).min();
-    let before = staying.iter().filter(|other| **other < item).map(|other| other.at).max();
-    let at = behind.map_or(at, |first| at.min(first));
-    before.map_or(at, |last| at.max(last))
+    let (before, behind): (Vec<_>, Vec<_>) = staying.iter().partition(|other| **other < item);
+    let at = behind.iter().map(|other| other.at).min().map_or(at, |first| at.min(first));
+    before.iter().map(|other| other.at).max().map_or(at, |last| at.max(last))
 }

@@ -261,7 +261,7 @@ async fn a_slot_that_was_given_back_is_not_written_with() {
     one(&t, payment("a")).await;
     mend_table(&t, "payment").await;
     t.sql.batch_execute("UPDATE rate_limit_event_slot SET confirm_by = clock_timestamp()").await.unwrap();
-    assert_eq!(rate::give_back(&t.store).await.unwrap(), 1);
+    assert_eq!(crate::rate::give_back(&t.store).await.unwrap(), 1);
     enqueued(&one(&t, payment("a")).await);
 }
 
