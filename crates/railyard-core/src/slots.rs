@@ -23,4 +23,4 @@ pub use config::{
 };
 pub use forecast::{CurvePoint, Forecast, forecast};
 pub use grid::{Dice, Grid, Openings, Window};
-pub use replan::{Standing, in_group, replan};
+pub use replan::replan;

@@ -46,7 +46,7 @@ impl PartialSchema for ReplanBody {
 #[schema(as = Replanned)]
 struct ReplannedView {
     preview: bool,
-    /// Slots that lie more than a minute ahead; of payments, further than they are claimed ahead.
+    /// Slots that lie more than a minute ahead.
     slots: u64,
     /// Those of them that get another window.
     moved: u64,
@@ -56,7 +56,7 @@ struct ReplannedView {
     last_after: Option<String>,
 }
 
-/// Move slots that lie ahead, and payments with them, to where they would be given now. Who was told learns it by asking again.
+/// Move slots that lie ahead to where they would be given now. Who was told the old time learns the new one by asking again.
 #[utoipa::path(post, path = "/admin/rate-limit/replan", tag = "rate", operation_id = "replanRate",
     request_body = ReplanBody,
     responses((status = 200, description = "Done, or previewed", body = ReplannedView), Unknown, Conflict))]

@@ -55,21 +55,3 @@ fn in_order(places: &mut [Option<(Window, Timestamp)>]) {
         }
     }
 }
-
-/// Where an item of a group stands: items start in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Standing {
-    /// When it starts.
-    pub at: Timestamp,
-    /// Then by what it asked for, and by its number among those that were accepted.
-    pub order: (Timestamp, i64),
-}
-
-/// When an item that is planned for `at` from now on starts, if it does not change places with those of its group that stay:
-/// behind what has been before it, before what has been behind it.
-#[must_use]
-pub fn in_group(item: Standing, at: Timestamp, staying: &[Standing]) -> Timestamp {
-    let (before, behind): (Vec<_>, Vec<_>) = staying.iter().partition(|other| **other < item);
-    let at = behind.iter().map(|other| other.at).min().map_or(at, |first| at.min(first));
-    before.iter().map(|other| other.at).max().map_or(at, |last| at.max(last))
-}

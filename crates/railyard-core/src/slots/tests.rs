@@ -249,19 +249,3 @@ proptest! {
         }
     }
 }
-
-#[test]
-fn what_stays_of_a_group_is_not_overtaken() {
-    let item = |second: i64, number: i64| Standing {
-        at: Timestamp::from_second(second).unwrap(),
-        order: (Timestamp::UNIX_EPOCH, number),
-    };
-    let at = |second: i64| Timestamp::from_second(second).unwrap();
-    let staying = [item(100, 1), item(300, 4)];
-    for (planned, expected) in [(50, 100), (150, 150), (400, 300)] {
-        assert_eq!(in_group(item(200, 3), at(planned), &staying), at(expected), "{planned}");
-    }
-    assert_eq!(in_group(item(300, 3), at(400), &staying), at(300), "at one moment their numbers decide");
-    assert_eq!(in_group(item(300, 5), at(400), &staying), at(400));
-    assert_eq!(in_group(item(200, 3), at(50), &[]), at(50));
-}

@@ -1,9 +1,7 @@
 //! Planning anew, by an operator's command: slots that lie ahead move to where they would be given now.
 //!
 //! Assignments of the same configuration wait meanwhile. Everything is one transaction: a process that dies in the middle
-//! leaves every slot where it was. Payments move with their slots ([`items`]).
-
-mod items;
+//! leaves every slot where it was.
 
 use std::time::Duration;
 
@@ -16,7 +14,6 @@ use super::config::{ConfigRow, active_in};
 use crate::audit::{self, Entry};
 use crate::connect::{Conn, Store};
 use crate::error::StoreError;
-use crate::payments::SLOT_PREFIX;
 use crate::row::count;
 use crate::transaction::{begin, end};
 
@@ -24,6 +21,8 @@ use crate::transaction::{begin, end};
 pub const REPLAN_LEAD: Duration = Duration::from_secs(60);
 /// Slots of one call.
 pub const REPLAN_MAX: i64 = 200_000;
+/// Items have taken their times from these: see [`replan`].
+const OF_ITEMS: &str = "SELECT item_type FROM exec_rate_config WHERE rate_config = $1 ORDER BY item_type LIMIT 1";
 /// Rows of one statement.
 const CHUNK: usize = 10_000;
 const STRETCHES: usize = 1_000_000;
@@ -31,36 +30,14 @@ const SETTINGS: &str = "SET LOCAL statement_timeout = '30s'";
 
 const MOVABLE: &str = "
     SELECT event_id, requested_time, scheduled_time FROM rate_limit_event_slot
-    WHERE config_name = $1 AND scheduled_time >= $2 AND NOT starts_with(event_id, $4)
-    ORDER BY requested_time, scheduled_time, event_id LIMIT $3";
-/// Payments ahead of the earliest that are not moved are few: those that are claimed, or being accepted.
+    WHERE config_name = $1 AND scheduled_time >= $2 ORDER BY requested_time, scheduled_time, event_id LIMIT $3";
 const FIXED: &str = "
-    SELECT rate_micros(s.scheduled_time) / ($3::bigint * 1000000) AS n, count(*)::integer AS slots
-    FROM rate_limit_event_slot s LEFT JOIN unnest($5::text[]) AS m(id) ON m.id = s.event_id
-    WHERE s.config_name = $1 AND s.scheduled_time >= $2 AND (s.scheduled_time < $4 OR m.id IS NULL) GROUP BY 1 ORDER BY 1";
+    SELECT rate_micros(scheduled_time) / ($3::bigint * 1000000) AS n, count(*)::integer AS slots FROM rate_limit_event_slot
+    WHERE config_name = $1 AND scheduled_time >= $2 AND scheduled_time < $4 GROUP BY 1 ORDER BY 1";
 const MOVE: &str = "
     UPDATE rate_limit_event_slot s SET window_start = m.window_start, scheduled_time = m.scheduled_time, config_id = $4
     FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[]) AS m(event_id, window_start, scheduled_time)
     WHERE s.event_id = m.event_id";
-
-/// A slot that may be moved.
-struct Movable {
-    event_id: String,
-    /// By its slot.
-    planned: Timestamp,
-    requested: Timestamp,
-    /// When it starts: a payment perhaps later than its slot.
-    starts: Timestamp,
-    item: Option<items::Item>,
-}
-
-impl Movable {
-    /// Its place among all: those of one group that asked for the same keep their order.
-    fn place(&self) -> (Timestamp, Timestamp, i64, &str) {
-        let number = self.item.as_ref().map_or(0, items::Item::number);
-        (self.requested, self.starts, number, &self.event_id)
-    }
-}
 
 /// What became, or would become, of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,12 +52,13 @@ pub struct Replanned {
     pub last_after: Option<Timestamp>,
 }
 
-/// Moves what starts in more than [`REPLAN_LEAD`], or where payments are planned by it, what lies further ahead than they
-/// are claimed, in the order of what was asked for; without a `reason` it only says what would become of it.
+/// Moves what starts in more than [`REPLAN_LEAD`], in the order of what was asked for; without a `reason` it only says
+/// what would become of it.
 ///
 /// # Errors
 /// [`RateError::UnknownConfig`]; [`StoreError::Conflict`] if there are more than [`REPLAN_MAX`], the calendar has no room
-/// for them, or items of other types are planned by it; errors of the database.
+/// for them, or scheduled items are planned by it: their times are written down when they are accepted, and do not move
+/// with their slots; errors of the database.
 pub async fn replan(store: &Store, name: &str, reason: Option<&str>, actor: &str) -> Result<Replanned, RateError> {
     let conn = begin(store, SETTINGS).await?;
     let result = replan_in(&conn, name, reason, actor).await;
@@ -98,20 +76,25 @@ async fn replan_in(
         conn.execute("SELECT pg_advisory_xact_lock(rate_lock_of($1), -1)", &[&name]).await?;
     }
     let Some((config, now)) = active_in(conn, name).await? else { return Ok(None) };
-    let lead = items::lead(conn, name).await?;
-    let earliest = now.checked_add(REPLAN_LEAD.max(lead.unwrap_or_default())).unwrap_or(now);
-    let mut movable = slots(conn, name, earliest).await?;
-    if lead.is_some() {
-        movable.extend(items::waiting(conn, name, earliest, REPLAN_MAX + 1, reason.is_some()).await?);
+    if let Some(row) = conn.query_opt(OF_ITEMS, &[&name]).await? {
+        let of: String = row.try_get("item_type")?;
+        let detail = format!("scheduled items of type {of} are planned by it, and they do not move with their slots");
+        return Err(StoreError::Conflict { detail });
     }
+    let earliest = now.checked_add(REPLAN_LEAD).unwrap_or(now);
+    let movable = conn.query(MOVABLE, &[&name, &earliest, &(REPLAN_MAX + 1)]).await?;
     if movable.len() as u64 > REPLAN_MAX.unsigned_abs() {
         return Err(StoreError::Conflict { detail: format!("more than {REPLAN_MAX} slots lie ahead of it") });
     }
-    movable.sort_by(|a, b| a.place().cmp(&b.place()));
-    let ids: Vec<&str> = movable.iter().map(|slot| slot.event_id.as_str()).collect();
-    let asked: Vec<Timestamp> = movable.iter().map(|slot| slot.requested.max(earliest)).collect();
-    let before: Vec<Timestamp> = movable.iter().map(|slot| slot.planned).collect();
-    let fixed = fixed(conn, &config, now, earliest, &ids).await?;
+    let mut ids: Vec<String> = Vec::with_capacity(movable.len());
+    let mut asked: Vec<Timestamp> = Vec::with_capacity(movable.len());
+    let mut before: Vec<Timestamp> = Vec::with_capacity(movable.len());
+    for row in &movable {
+        ids.push(row.try_get("event_id")?);
+        asked.push(row.try_get::<_, Timestamp>("requested_time")?.max(earliest));
+        before.push(row.try_get("scheduled_time")?);
+    }
+    let fixed = fixed(conn, &config, now, earliest).await?;
     let dice: Vec<Dice> = ids.iter().map(|_| Dice::of(rand::random())).collect();
     let openings = config.spec.openings(earliest, STRETCHES);
     let places = plan(&config.spec, &openings, &fixed, earliest, &asked, &dice);
@@ -128,44 +111,29 @@ async fn replan_in(
     };
     if let Some(reason) = reason.filter(|_| moved > 0) {
         write(conn, &config, &ids, &places).await?;
-        let moved: Vec<(&items::Item, Timestamp)> =
-            movable.iter().zip(&places).filter_map(|(slot, (_, at))| Some((slot.item.as_ref()?, *at))).collect();
-        items::follow(conn, &moved).await?;
         record(conn, name, reason, actor, done).await?;
     }
     Ok(Some(done))
 }
 
-/// Slots that are nobody's payment.
-async fn slots(conn: &Conn, name: &str, earliest: Timestamp) -> Result<Vec<Movable>, StoreError> {
-    let rows = conn.query(MOVABLE, &[&name, &earliest, &(REPLAN_MAX + 1), &SLOT_PREFIX]).await?;
-    let read = |row: &tokio_postgres::Row| {
-        let planned = row.try_get("scheduled_time")?;
-        let (event_id, requested) = (row.try_get("event_id")?, row.try_get("requested_time")?);
-        Ok(Movable { event_id, planned, requested, starts: planned, item: None })
-    };
-    rows.iter().map(read).collect()
-}
-
-/// What is not moved, in the windows of now.
+/// What starts too soon to be moved, in the windows of now.
 async fn fixed(
     conn: &Conn,
     config: &ConfigRow,
     now: Timestamp,
     earliest: Timestamp,
-    moved: &[&str],
 ) -> Result<Vec<(Window, u32)>, StoreError> {
     let grid: Grid = config.spec.grid();
     let from = grid.start(grid.window_of(now));
     let size = i64::from(config.spec.window_size_s);
-    let rows = conn.query(FIXED, &[&config.spec.name, &from, &size, &earliest, &moved]).await?;
+    let rows = conn.query(FIXED, &[&config.spec.name, &from, &size, &earliest]).await?;
     rows.iter().map(|row| Ok((Window(row.try_get("n")?), count(row, "slots")?))).collect()
 }
 
 async fn write(
     conn: &Conn,
     config: &ConfigRow,
-    ids: &[&str],
+    ids: &[String],
     places: &[(Window, Timestamp)],
 ) -> Result<(), StoreError> {
     let grid = config.spec.grid();
