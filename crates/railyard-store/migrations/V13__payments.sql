@@ -315,7 +315,13 @@ BEGIN
     CONTINUE WHEN v_ids IS NULL;
     items := items + cardinality(v_ids);
     DELETE FROM exec_group_reach e WHERE e.item_type = v_type AND e.group_id = ANY (v_groups) AND e.latest_slot < v_before;
-    IF v_type = 'PAYMENT' THEN DELETE FROM payment p WHERE p.payment_id = ANY (v_ids); END IF;
+    IF v_type = 'PAYMENT' THEN
+      -- Their feeds (V15) still account for them, and know them if they are given again.
+      PERFORM 1 FROM payment_feed_line l WHERE l.payment_id = ANY (v_ids) AND l.is_accepted AND NOT l.is_dropped
+      ORDER BY l.feed_id, l.item_no FOR UPDATE;
+      UPDATE payment_feed_line l SET is_dropped = true WHERE l.payment_id = ANY (v_ids) AND l.is_accepted AND NOT l.is_dropped;
+      DELETE FROM payment p WHERE p.payment_id = ANY (v_ids);
+    END IF;
   END LOOP;
   DELETE FROM dispatch_audit_log l
   WHERE l.audit_id = ANY (ARRAY(SELECT o.audit_id

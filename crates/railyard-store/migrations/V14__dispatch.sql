@@ -593,6 +593,15 @@ DECLARE
   v_jobs uuid[];
 BEGIN
   IF NOT exec_was_delivered(p_job) THEN RETURN; END IF;
+  -- Whoever writes the end of its item at this moment is waited for, or waits and finds that it was delivered.
+  PERFORM 1 FROM payment_exec_queue q
+  WHERE q.exec_outbox_id = ANY (ARRAY(
+    WITH RECURSIVE chain AS (
+      SELECT p_job AS id
+      UNION ALL
+      SELECT r.outbox_id FROM chain c JOIN job_replay r ON r.replay_of = c.id WHERE r.outbox_id IS NOT NULL
+    ) SELECT c.id FROM chain c))
+  ORDER BY q.item_type, q.payment_id FOR UPDATE;
   -- Its job may have been made again since.
   WITH RECURSIVE chain AS (
     SELECT p_job AS id
@@ -667,7 +676,8 @@ END $$;
 
 -- The kill switch covers what was handed over: a payment rail that only switched-off types begin with stops with them, in the
 -- same transaction and whoever writes it, and goes on with the first of them, unless a person has stopped it meanwhile. A
--- rail that other types begin with as well goes on for them.
+-- rail that other types begin with as well goes on for them; one that is no type's any more stays as it is, until a person
+-- says otherwise.
 CREATE FUNCTION exec_switch_rails() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
@@ -678,9 +688,9 @@ BEGIN
   -- Who was told that a type is off finds it off after a crash.
   PERFORM set_config('synchronous_commit', 'on', true);
   FOR v IN
-    SELECT r.rail_type AS name, coalesce(bool_and(c.enabled = 0), false) AS off,
-           'item types: ' || coalesce(string_agg(c.item_type, ', ' ORDER BY c.item_type), 'none') AS types
-    FROM rail r LEFT JOIN exec_rate_config c ON c.exec_task_queue = r.rail_type
+    SELECT r.rail_type AS name, bool_and(c.enabled = 0) AS off,
+           'item types: ' || string_agg(c.item_type, ', ' ORDER BY c.item_type) AS types
+    FROM rail r JOIN exec_rate_config c ON c.exec_task_queue = r.rail_type
     WHERE r.kind = 'payment' GROUP BY r.rail_type ORDER BY r.rail_type
   LOOP
     IF v.off THEN
@@ -717,6 +727,8 @@ BEGIN
   RETURN NULL;
 END $$;
 CREATE TRIGGER exec_switch_rails AFTER INSERT OR DELETE OR UPDATE OF enabled, exec_task_queue ON exec_rate_config
+FOR EACH STATEMENT EXECUTE FUNCTION exec_switch_rails();
+CREATE TRIGGER exec_switch_rails AFTER INSERT OR UPDATE OF kind ON rail
 FOR EACH STATEMENT EXECUTE FUNCTION exec_switch_rails();
 
 REVOKE ALL ON exec_step, exec_turn FROM PUBLIC;

@@ -24,6 +24,7 @@ CREATE TABLE payment_feed_line (
   currency    text,
   field       text,
   reason      text CHECK (length(reason) <= 4000),
+  is_dropped  boolean NOT NULL DEFAULT false,
   recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (feed_id, item_no),
   CHECK (is_accepted = (reason IS NULL)),
@@ -32,6 +33,8 @@ CREATE TABLE payment_feed_line (
 COMMENT ON COLUMN payment_feed_line.item_no IS 'which instruction of the file, from 1';
 COMMENT ON COLUMN payment_feed_line.line_no IS 'the line that it begins in';
 COMMENT ON COLUMN payment_feed_line.field IS 'of a rejected one: the first field that is wrong';
+COMMENT ON COLUMN payment_feed_line.is_dropped IS 'its payment was completed, and has gone after its retention';
+CREATE INDEX ix_feed_line_payment ON payment_feed_line (payment_id) WHERE is_accepted AND NOT is_dropped;
 -- Rows come in the order of their time.
 CREATE INDEX ix_feed_line_recorded ON payment_feed_line USING brin (recorded_at);
 

@@ -119,7 +119,7 @@ const GET: &str = "
 const ITEMS: &str = "SELECT items FROM payment_feed WHERE feed_id = $1";
 
 const ACCEPTED: &str = "
-    SELECT item_no, payment_id FROM payment_feed_line WHERE feed_id = $1 AND item_no = ANY ($2) AND is_accepted";
+    SELECT item_no, payment_id, is_dropped FROM payment_feed_line WHERE feed_id = $1 AND item_no = ANY ($2) AND is_accepted";
 
 const RECORD: &str = "SELECT payment_feed_record($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
@@ -190,16 +190,31 @@ pub async fn items(store: &Store, feed_id: &str) -> Result<Option<i64>, StoreErr
     Ok(found.map(|row| row.try_get(0)).transpose()?)
 }
 
-/// Which of these instructions were accepted before, and as which payments.
+/// An instruction that was accepted before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Which of the file.
+    pub item: i64,
+    /// As which payment.
+    pub payment_id: String,
+    /// That was completed, and has gone after its retention.
+    pub is_dropped: bool,
+}
+
+/// Which of these instructions were accepted before.
 ///
 /// # Errors
 /// Errors of the database.
-pub async fn accepted(store: &Store, feed_id: &str, items: &[i64]) -> Result<Vec<(i64, String)>, StoreError> {
+pub async fn accepted(store: &Store, feed_id: &str, items: &[i64]) -> Result<Vec<Known>, StoreError> {
     let conn = store.api().await?;
     let statement = conn.prepare_cached(ACCEPTED).await?;
     let rows = conn.query(&statement, &[&feed_id, &items]).await?;
     conn.ok();
-    rows.iter().map(|row| Ok((row.try_get("item_no")?, row.try_get("payment_id")?))).collect()
+    let known = |row: &Row| {
+        let (item, payment_id) = (row.try_get("item_no")?, row.try_get("payment_id")?);
+        Ok(Known { item, payment_id, is_dropped: row.try_get("is_dropped")? })
+    };
+    rows.iter().map(known).collect()
 }
 
 /// Writes down what became of these. What was accepted before stays as it is.

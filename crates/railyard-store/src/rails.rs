@@ -144,6 +144,8 @@ async fn switch_in(conn: &Conn, rail_type: &str, paused: bool, decision: Decisio
         let detail = "is not a configured rail".to_owned();
         return Err(StoreError::Invalid { field: "rail_type".to_owned(), detail, ordinal: 1 });
     }
+    // As `exec_switch_rails` does: a type that is switched off at this moment is seen, or sees this.
+    conn.execute("SELECT pg_advisory_xact_lock(hashtext('railyard exec_switch_rails'))", &[]).await?;
     if !paused && let Some(row) = conn.query_opt(OFF_WITH, &[&rail_type]).await? {
         let types: String = row.try_get(0)?;
         return Err(StoreError::Conflict { detail: format!("item types are switched off: {types}") });

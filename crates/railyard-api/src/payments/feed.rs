@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use railyard_core::payment::is_payment_id;
 use railyard_core::timestamp::utc_millis;
-use railyard_store::feeds::{self, Feed, FeedFormat, NewFeed};
+use railyard_store::feeds::{self, Feed, FeedFormat, Known, NewFeed};
 use railyard_store::payments;
 use serde::Serialize;
 use utoipa::openapi::{RefOr, Schema};
@@ -169,11 +169,12 @@ async fn send(
     let mut lines = Line::read_all(items::read(&body.bytes, "lines")?, items_max)?;
     // Its share of the memory stands for the payments as well.
     let numbers: Vec<i64> = lines.iter().filter_map(|line| line.item).collect();
-    let known: HashMap<i64, String> = feeds::accepted(state.store(), &id, &numbers).await?.into_iter().collect();
+    let known = feeds::accepted(state.store(), &id, &numbers).await?;
+    let known: HashMap<i64, Known> = known.into_iter().map(|known| (known.item, known)).collect();
     let mut good = Vec::new();
     for line in &mut lines {
-        if let Some(payment_id) = line.item.and_then(|item| known.get(&item)) {
-            line.hold_to(payment_id)?;
+        if let Some(known) = line.item.and_then(|item| known.get(&item)) {
+            line.hold_to(known)?;
         }
         if let Fate::Payment(payment) = &line.fate {
             good.push((**payment).clone());

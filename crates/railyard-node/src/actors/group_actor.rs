@@ -305,7 +305,9 @@ impl State {
                 }
                 match (held, &called.outcome) {
                     (None, _) => {}
-                    (Some(held), CallOutcome::NotStarted { .. }) => held.not_used(),
+                    (Some(held), CallOutcome::NotStarted { code, .. }) if is_of_the_moment(*code) => held.not_used(),
+                    // What is wrong for longer costs its slot, or one lane after the other would try in vain.
+                    (Some(held), CallOutcome::NotStarted { .. }) => drop(held),
                     (Some(held), _) => held.used(),
                 }
                 (called.outcome, called.latency, called.ended_at)
@@ -507,4 +509,9 @@ fn take(work: &mut Work, begun: Begun, guard: Guard) -> Box<Message> {
     work.attempt = Some(guard);
     work.begun = Some((begun.node, begun.since));
     Box::new(begun.message)
+}
+
+/// Nothing is wrong with the job: the moment was.
+fn is_of_the_moment(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::PermitBurnt | ErrorCode::LeaseLost | ErrorCode::DeadlineTooClose | ErrorCode::Expired)
 }

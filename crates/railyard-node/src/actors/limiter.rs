@@ -27,6 +27,8 @@ use crate::limits::{Held, LimitSet};
 
 /// After an error of the database, and before the first answer about its clock.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// A slot that came back too late to be used says that the database is far away: others get their turn.
+const TOO_FAR_WAIT: Duration = Duration::from_secs(1);
 /// A denial that names a moment further away is asked about earlier: a row may have started anew meanwhile.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Nodes that were told of the same moment ask within so long of it, each at a moment of its own, and who has just had
@@ -191,16 +193,20 @@ impl State {
                 self.last_denial = None;
                 self.served = true;
                 self.set.count_granted(count);
+                let mut wait = Duration::ZERO;
                 for slot in 0..i64::from(count) {
                     let unused = Unused { slot_us: first_us + slot * spacing_us, granted_us: now_us };
                     match Permit::of(sent, replied, unused.slot_us - now_us) {
                         // The rows start anew.
                         _ if !usable => self.set.burn(),
                         Some(permit) => self.give(myself, permit, unused).await,
-                        None => self.take_back(unused).await,
+                        None => {
+                            self.take_back(unused).await;
+                            wait = TOO_FAR_WAIT;
+                        }
                     }
                 }
-                Duration::ZERO
+                wait
             }
             Grant::Denied { now_us, ask_us, why } => {
                 if self.last_denial != Some(why) && why != Denial::Full {

@@ -1,7 +1,8 @@
 //! Every instruction of a feed or of a day, accounted for: where each is, how much money that is, and what is missing.
 //!
 //! A feed's lines say what was accepted; each is held against its payment, its row in the queue and the place of its job
-//! (`payment_standing`). A day is what was accepted on it, and what was rejected from feeds. All is of one snapshot.
+//! (`payment_standing`). A day is what was accepted on it, and what was rejected from feeds. All is of one snapshot. What
+//! was completed and has gone after its retention is DELIVERED in its feed, and no longer part of its day.
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -148,12 +149,13 @@ impl Reconciled {
 /// `judged` of a feed.
 const FEED: &str = "
     WITH line AS MATERIALIZED (
-      SELECT l.item_no, l.line_no, l.payment_id, l.is_accepted, l.amount, l.currency,
+      SELECT l.item_no, l.line_no, l.payment_id, l.is_accepted, l.amount, l.currency, l.is_dropped,
         l.is_accepted AND row_number() OVER (PARTITION BY l.is_accepted, l.payment_id ORDER BY l.item_no) > 1 AS repeated
       FROM payment_feed_line l WHERE l.feed_id = $1::text
     ), judged AS MATERIALIZED (
       SELECT $1::text AS feed_id, l.item_no, l.line_no, l.payment_id, l.amount, l.currency,
-        CASE WHEN NOT l.is_accepted THEN 'REJECTED' WHEN l.repeated THEN 'REPEATED' WHEN s.payment_id IS NULL THEN 'UNACCOUNTED'
+        CASE WHEN NOT l.is_accepted THEN 'REJECTED' WHEN l.repeated THEN 'REPEATED' WHEN l.is_dropped THEN 'DELIVERED'
+             WHEN s.payment_id IS NULL THEN 'UNACCOUNTED'
              WHEN s.amount <> l.amount OR s.currency <> l.currency THEN 'UNACCOUNTED' ELSE s.standing END AS standing,
         CASE WHEN s.payment_id IS NULL THEN 'there is no such payment'
              WHEN s.amount <> l.amount OR s.currency <> l.currency THEN format('it is of another amount: %s %s', s.amount, s.currency)
@@ -171,7 +173,7 @@ const BETWEEN: &str = "
       SELECT l.feed_id, l.item_no, l.line_no, l.payment_id, l.amount, l.currency,
         CASE WHEN l.is_accepted THEN 'UNACCOUNTED' ELSE 'REJECTED' END, 'there is no such payment'
       FROM payment_feed_line l WHERE l.recorded_at >= $1 AND l.recorded_at < $2
-        AND (NOT l.is_accepted OR NOT EXISTS (SELECT 1 FROM payment p WHERE p.payment_id = l.payment_id))
+        AND (NOT l.is_accepted OR NOT l.is_dropped AND NOT EXISTS (SELECT 1 FROM payment p WHERE p.payment_id = l.payment_id))
       UNION ALL
       SELECT NULL, NULL, NULL, q.payment_id, NULL, NULL, 'UNACCOUNTED', 'it is in the queue and not among the payments'
       FROM payment_exec_queue q WHERE q.item_type = 'PAYMENT' AND q.created_at >= $1 AND q.created_at < $2

@@ -123,7 +123,8 @@ async fn a_feed_is_one_file_and_remembers_what_was_accepted() {
     record(&t.store, "feed-1", &[line(1, &one), rejected(2)]).await.unwrap();
     // The same again: what was accepted stays so, what was rejected may be accepted after all.
     record(&t.store, "feed-1", &[rejected(1), line(2, &one)]).await.unwrap();
-    assert_eq!(accepted(&t.store, "feed-1", &[1, 2, 3]).await.unwrap(), [(1, "a".to_owned()), (2, "a".to_owned())]);
+    let known = |item| Known { item, payment_id: "a".to_owned(), is_dropped: false };
+    assert_eq!(accepted(&t.store, "feed-1", &[1, 2, 3]).await.unwrap(), [known(1), known(2)]);
     let feed = get(&t.store, "feed-1").await.unwrap().unwrap();
     assert_eq!((feed.items, feed.accepted, feed.rejected, feed.created_by.as_str()), (3, 2, 0, "test"));
 }
@@ -234,4 +235,29 @@ async fn whatever_is_lost_is_missed() {
 fn words_are_read_as_they_are_written() {
     assert!(STANDINGS.into_iter().all(|standing| Standing::parse(standing.as_str()) == Some(standing)));
     assert!(FeedFormat::ALL.into_iter().all(|format| FeedFormat::parse(format.as_str()) == Some(format)));
+}
+
+#[tokio::test]
+async fn a_feed_accounts_for_what_has_gone_after_its_retention() {
+    let t = ready().await;
+    open(&t.store, new(2)).await.unwrap();
+    let all = [payment("a", 0, "1.10", "EUR"), payment("b", 1, "2.20", "EUR")];
+    accepted_lines(&t, &all).await;
+    hand_over(&t).await;
+    let age = "SET session_replication_role = replica;
+               UPDATE payment SET status = 'PROCESSING' WHERE payment_id = 'a';
+               UPDATE payment_exec_queue SET queue_status = 'COMPLETED', scheduled_exec_time = now() - interval '11 days',
+                 completed_at = now() - interval '11 days' WHERE payment_id = 'a';
+               SET session_replication_role = origin";
+    t.sql.batch_execute(age).await.unwrap();
+    assert_eq!(payments::drop_completed(&t.store, 10).await.unwrap(), 1);
+    assert!(payments::get(&t.store, "a").await.unwrap().is_none());
+    let known = accepted(&t.store, "feed-1", &[1, 2]).await.unwrap();
+    assert_eq!(known.iter().map(|known| known.is_dropped).collect::<Vec<bool>>(), [true, false]);
+    let found = of_feed(&t).await;
+    assert_eq!(
+        (said(&found), found.unaccounted_count()),
+        (vec!["DELIVERED 1 1.10 EUR".into(), "DISPATCHED 1 2.20 EUR".into()], 0)
+    );
+    assert_eq!(of_day(&t).await.unaccounted_count(), 0);
 }

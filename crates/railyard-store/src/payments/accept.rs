@@ -1,6 +1,6 @@
 //! Phase A for many payments at once, each answered for itself, by the step at which it ended.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -149,14 +149,23 @@ async fn enqueue(store: &Store, ready: Vec<(usize, Prepared)>, actor: &str, answ
         }
         Err(_) => {
             let started = Instant::now();
+            // What stands behind one of its debtor that comes again must not be accepted before it.
+            let mut held: HashSet<&ParticipantId> = HashSet::new();
             for (index, one) in indices.into_iter().zip(&prepared) {
                 if started.elapsed() > PATIENCE {
                     break;
+                }
+                if held.contains(&one.group) {
+                    answers.insert(index, not_tried());
+                    continue;
                 }
                 let answer = match place(store, std::slice::from_ref(one), actor).await {
                     Ok(mut written) => written.pop().map_or_else(not_tried, answer),
                     Err(failed) => failed.into_answer(),
                 };
+                if matches!(answer, Accepted::Later { .. } | Accepted::Failed { .. }) {
+                    held.insert(&one.group);
+                }
                 answers.insert(index, answer);
             }
         }
@@ -184,6 +193,6 @@ fn echoed(of_first: &Accepted, same: bool) -> Accepted {
 }
 
 fn not_tried() -> Accepted {
-    let detail = "was not tried: what stands before it took too long".to_owned();
+    let detail = "was not tried: what stands before it took too long, or comes again".to_owned();
     Accepted::Later { step: Step::AssignSlot, detail }
 }

@@ -90,6 +90,8 @@ async fn a_payment_rail_stops_with_its_item_types() {
         .unwrap();
     assert!(paused().await, "only INVOICE is left, and it is off");
     t.sql.batch_execute("DELETE FROM exec_rate_config WHERE item_type = 'INVOICE'").await.unwrap();
+    assert!(paused().await, "what was handed over before is not let go by taking the type away");
+    switch(&t.store, "payment_webhook", false, decision).await.unwrap();
     assert!(!paused().await);
     let webhook = "SELECT count(*) FROM rail_switch WHERE name = 'webhook'";
     assert_eq!(t.one::<i64>(webhook).await, 0, "no switch of types for rails that others use");

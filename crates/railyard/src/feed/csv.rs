@@ -89,8 +89,13 @@ impl<R: BufRead> Csv<R> {
             }
             // Its own newline, and those within its fields, are behind it.
             let newlines = self.record.iter().flatten().filter(|byte| **byte == b'\n').count();
-            let newlines = u64::try_from(newlines).unwrap_or(u64::MAX);
-            return Ok(Some(behind.saturating_sub(1).saturating_sub(newlines).max(1)));
+            let line = behind.saturating_sub(1).saturating_sub(u64::try_from(newlines).unwrap_or(u64::MAX)).max(1);
+            // No field may hold one; rows that a quote has swallowed would be missing from the account.
+            if newlines > 0 {
+                let what = "a quoted field goes on behind the end of its line".to_owned();
+                return Err(Broken { line, place: None, what });
+            }
+            return Ok(Some(line));
         }
     }
 }

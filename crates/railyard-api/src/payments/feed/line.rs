@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use railyard_core::payment::{Amount, Currency, Payment, Step};
 use railyard_core::text::clean_str;
-use railyard_store::feeds::FeedLine;
+use railyard_store::feeds::{FeedLine, Known};
 use railyard_store::payments::Accepted;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -68,6 +68,8 @@ pub(super) struct LinesView {
 pub(super) enum Fate {
     /// It is to be accepted.
     Payment(Box<Payment>),
+    /// It was executed so long ago that only its feed knows of it: it is never accepted again.
+    Gone(String),
     /// It is none, which is on record.
     Rejected(ResultView),
     /// It was not sent as it should be: that says nothing about the file.
@@ -165,12 +167,16 @@ impl Line {
     ///
     /// # Errors
     /// Never for what is refused here.
-    pub(super) fn hold_to(&mut self, payment_id: &str) -> Result<(), Problem> {
+    pub(super) fn hold_to(&mut self, known: &Known) -> Result<(), Problem> {
+        let payment_id = &known.payment_id;
         let is_it = match &self.fate {
-            Fate::Payment(payment) => payment.payment_id == payment_id,
+            Fate::Payment(payment) => payment.payment_id == *payment_id,
             Fate::Rejected(_) => false,
-            Fate::Malformed(_) => true,
+            Fate::Gone(_) | Fate::Malformed(_) => true,
         };
+        if is_it && known.is_dropped && matches!(self.fate, Fate::Payment(_)) {
+            self.fate = Fate::Gone(payment_id.clone());
+        }
         if !is_it {
             let detail = format!("was accepted as {payment_id} before");
             self.fate = Fate::Malformed(ResultView::of_problem(None, Problem::field("item", detail))?);
@@ -188,6 +194,7 @@ impl Line {
     ) -> Result<(LineView, Option<FeedLine>), Problem> {
         let (result, recorded) = match self.fate {
             Fate::Payment(payment) => (ResultView::of(payment.payment_id, accepted()?)?, true),
+            Fate::Gone(payment_id) => (ResultView::of(payment_id, Accepted::Repeated)?, false),
             Fate::Rejected(result) => (result, true),
             Fate::Malformed(result) => (result, false),
         };

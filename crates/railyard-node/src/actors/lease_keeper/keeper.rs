@@ -73,6 +73,7 @@ impl Keeper {
 
     /// One turn. Returns when the next one is due.
     async fn turn(&mut self) -> Result<Duration, StoreError> {
+        let began = boottime();
         self.drop_lapsed();
         if self.connection.as_ref().is_none_or(|connection| connection.client.is_closed()) {
             self.connection = Some(self.context.store.dedicated("railyard lease").await?);
@@ -88,7 +89,8 @@ impl Keeper {
             view = self.view(node).await?;
         }
         self.carry_out(node, &view).await?;
-        let renewal = self.context.options.renewal;
+        // From when it was renewed: what a turn takes is not added to the wait.
+        let renewal = self.context.options.renewal.saturating_sub(boottime().saturating_sub(began));
         Ok(view.next_lapse.map_or(renewal, |lapse| renewal.min(lapse + BREATH)))
     }
 
