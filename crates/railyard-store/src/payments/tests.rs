@@ -5,12 +5,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use railyard_core::payment::{Payment, PaymentRequest, PaymentStatus, QueueStatus, Step};
-use railyard_core::slots::RateConfig;
 use serde_json::Value;
 
 use super::*;
 use crate::testing::TestStore;
-use crate::{Store, StoreConfig, rate};
+use crate::{Store, StoreConfig};
 
 /// IBANs of five debtors.
 const DEBTORS: [&str; 5] = [
@@ -36,10 +35,6 @@ fn request(id: &str) -> PaymentRequest {
 
 fn payment(id: &str) -> Payment {
     request(id).validate().unwrap()
-}
-
-fn of_debtor(n: usize, id: &str) -> Payment {
-    PaymentRequest { debtor_iban: DEBTORS[n].to_owned(), ..request(id) }.validate().unwrap()
 }
 
 /// The database's clock is the machine's; within a year from now, and far from it.

@@ -173,7 +173,7 @@ impl<R: BufRead> Pain001<R> {
         let item = self.met.count;
         let payment_id = payment_id(&self.message_id, item);
         let line = transfer.line();
-        Some(Row { item, line, payment: transfer.end(&self.block, &self.clock, payment_id) })
+        Some(Row { item, line, payment: transfer.end(&self.block, &self.clock, &payment_id) })
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Rejects {
 }
 
 enum To {
-    Csv(csv::Writer<BufWriter<File>>),
+    Csv(Box<csv::Writer<BufWriter<File>>>),
     Ndjson(BufWriter<File>),
     /// Said instead.
     Nowhere,
@@ -70,7 +70,7 @@ impl Rejects {
         let to = if is_csv {
             let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(file);
             writer.write_record(["line", "item", "paymentId", "field", "reason"])?;
-            To::Csv(writer)
+            To::Csv(Box::new(writer))
         } else {
             To::Ndjson(file)
         };

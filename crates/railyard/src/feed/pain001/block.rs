@@ -110,9 +110,9 @@ impl Transfer {
     }
 
     /// The payment as the API takes it.
-    pub(super) fn end(mut self, block: &Block, clock: &Clock, payment_id: String) -> Result<String, Unreadable> {
+    pub(super) fn end(mut self, block: &Block, clock: &Clock, payment_id: &str) -> Result<String, Unreadable> {
         let unreadable = |field: &str, reason: String| Unreadable {
-            payment_id: Some(payment_id.clone()),
+            payment_id: Some(payment_id.to_owned()),
             field: Some(field.to_owned()),
             reason,
         };
@@ -126,7 +126,7 @@ impl Transfer {
         }
         self.fields.extend(block.debtor.iter().map(|(field, text)| (*field, text.clone())));
         self.fields.insert("requestedTime", requested.to_string());
-        self.fields.insert("paymentId", payment_id.clone());
+        self.fields.insert("paymentId", payment_id.to_owned());
         serde_json::to_string(&self.fields).map_err(|error| unreadable("CdtTrfTxInf", error.to_string()))
     }
 }
