@@ -119,7 +119,7 @@ const GET: &str = "
 const ITEMS: &str = "SELECT items FROM payment_feed WHERE feed_id = $1";
 
 const ACCEPTED: &str = "
-    SELECT item_no, payment_id, is_dropped FROM payment_feed_line WHERE feed_id = $1 AND item_no = ANY ($2) AND is_accepted";
+    SELECT item_no, payment_id, is_dropped FROM payment_feed_line WHERE feed_id = $1 AND item_no = ANY ($2) AND is_accepted ORDER BY item_no";
 
 const RECORD: &str = "SELECT payment_feed_record($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 

@@ -77,6 +77,7 @@ impl<R: BufRead> Csv<R> {
     fn read(&mut self) -> Result<Option<u64>, Broken> {
         loop {
             self.rows.get_mut().rest.renew();
+            let before = self.rows.position().line();
             let read = self.rows.read_byte_record(&mut self.record);
             let behind = self.rows.position().line();
             let read = read.map_err(|error| Broken { line: behind, place: None, what: error.to_string() })?;
@@ -89,7 +90,7 @@ impl<R: BufRead> Csv<R> {
             }
             // Its own newline, and those within its fields, are behind it.
             let newlines = self.record.iter().flatten().filter(|byte| **byte == b'\n').count();
-            let line = behind.saturating_sub(1).saturating_sub(u64::try_from(newlines).unwrap_or(u64::MAX)).max(1);
+            let line = behind.saturating_sub(1).saturating_sub(u64::try_from(newlines).unwrap_or(u64::MAX)).max(before);
             // No field may hold one; rows that a quote has swallowed would be missing from the account.
             if newlines > 0 {
                 let what = "a quoted field goes on behind the end of its line".to_owned();
