@@ -163,7 +163,7 @@ async fn enqueue(store: &Store, ready: Vec<(usize, Prepared)>, actor: &str, answ
                     Ok(mut written) => written.pop().map_or_else(not_tried, answer),
                     Err(failed) => failed.into_answer(),
                 };
-                if matches!(answer, Accepted::Later { .. } | Accepted::Failed { .. }) {
+                if matches!(answer, Accepted::Later { .. }) {
                     held.insert(&one.group);
                 }
                 answers.insert(index, answer);
