@@ -46,7 +46,10 @@ async fn s0_24_an_item_whose_worker_died_is_executed_or_held_and_never_stuck() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s0_36_a_kind_of_work_that_nobody_answers_keeps_none_of_the_other_waiting() {
     for payments_hang in [false, true] {
-        let slow = [FakeRail::start().await.otherwise().silence(), FakeRail::start().await.otherwise().silence()];
+        let slow = [
+            FakeRail::start().await.otherwise().silence().forever(),
+            FakeRail::start().await.otherwise().silence().forever(),
+        ];
         let quick = FakeRail::start().await;
         let world = World::new().await;
         let node = world
