@@ -275,6 +275,9 @@ def dispatch_config(case):
     body = case.body
     # What cannot be handed over is to be given up at once: there is always something to requeue.
     body.update(enabled=True, maxDispatchRetries=1, dispatchIntervalSecs=1)
+    # And never behind all that feeds and batches have brought, one a second.
+    if body.get("batchSize") is not None:
+        body["batchSize"] = max(body["batchSize"], 1000)
     if body.get("execTaskQueue") is not None:
         body["execTaskQueue"] = "payment_webhook"
     if body.get("stepRails") is not None:
