@@ -157,7 +157,6 @@ async fn s1_25_a_long_backlog_makes_no_newcomer_on_another_node_wait() {
                      p_credentials_id => $2)) FROM generate_series(1, 500) n";
     world.sql.query_one(enqueue, &[&rail.url(), &world.credentials.0]).await.unwrap();
     rail.await_receipts(3, LATER).await;
-    let mut passed = Vec::new();
     for newcomer in 0..6 {
         let group = format!("new{newcomer}");
         Item::webhook(world, &rail.url(), &group, &group).by(&world.sql).await.unwrap();
@@ -167,12 +166,9 @@ async fn s1_25_a_long_backlog_makes_no_newcomer_on_another_node_wait() {
         });
         let seen = seen.await;
         let place = seen.iter().position(|receipt| receipt.group() == Some(&group)).unwrap();
-        passed.push(place.saturating_sub(before));
+        // One or two were granted already, one or two may pass until its node has heard of it, and one may be lost.
+        assert!(place <= before + 6, "it was call {place}, {before} were made when it came");
     }
-    passed.sort_unstable();
-    // One or two were granted already, one or two may pass until its node has heard of it, and one may be lost; a machine
-    // that stalls costs one of them more, and the backlog has hundreds.
-    assert!(passed[3] <= 6 && passed[5] <= 20, "calls of the backlog that each of them waited for: {passed:?}");
     assert_eq!(rail.order_violations(), Vec::<String>::new());
 }
 
