@@ -29,7 +29,7 @@ const RECOVERED: Duration = Duration::from_secs(8);
 /// A sliding window.
 const WINDOW_NS: u64 = 1_000_000_000;
 
-/// Measures the hard cap: three nodes, 50 times the limit due at one instant (in 1000 groups, to one endpoint).
+/// Measures the hard cap: three nodes, 50 times the limit due at one instant (five in each group, to one endpoint).
 ///
 /// In the first half one node is killed and started again, one is stopped for five seconds, a backend of the database is
 /// killed (a crash restart; only of a private server), and one node's wall clock is ten minutes ahead throughout (where
@@ -70,7 +70,7 @@ impl Limit {
     }
 
     async fn measure(&self, stand: &Stand) -> anyhow::Result<Report> {
-        let size = self.common.size(u64::from(self.starts) * 50, 1000);
+        let size = self.common.size(u64::from(self.starts) * 50, u64::from(self.starts) * 10);
         let database = stand.server.database().await?;
         let job = stand.job(&database, &stand.receiver.accepting());
         load(&database.store, &job, "limit", size).await?;

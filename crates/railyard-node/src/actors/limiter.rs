@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
-use railyard_core::limiter::{Ask, Denial, Grant, LEAD, Permit, Unused};
+use railyard_core::limiter::{Ask, Denial, Grant, HORIZON, LEAD, Permit, Unused};
 use railyard_store::clock::boottime;
 use railyard_store::limiter::Answered;
 use serde::Serialize;
@@ -32,8 +32,9 @@ const TOO_FAR_WAIT: Duration = Duration::from_secs(1);
 /// A denial that names a moment further away is asked about earlier: a row may have started anew meanwhile.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Nodes that were told of the same moment ask within so long of it, each at a moment of its own, and who has just had
-/// slots so much later: else the one that is nearest to the database would be the first each time. Slots do not come
-/// later by it, since they lie further ahead.
+/// slots so much later, whether its lanes wait already or come when their calls are over: else the one that is nearest to
+/// the database, or whose calls end when the next slot may be had, would be the first each time. Slots do not come later
+/// by it, since they lie further ahead.
 const SPREAD: Duration = Duration::from_millis(50);
 
 /// Which of the moments that were set for a question.
@@ -87,8 +88,8 @@ pub(crate) struct State {
     steps_burnt: u64,
     questions: u64,
     taken_back: u64,
-    /// The last answer was slots.
-    served: bool,
+    /// It has had slots, and leaves the next ones to others until then.
+    stands_back: Duration,
     last_denial: Option<Denial>,
 }
 
@@ -108,7 +109,7 @@ impl Actor for Limiter {
             steps_burnt: 0,
             questions: 0,
             taken_back: 0,
-            served: false,
+            stands_back: Duration::ZERO,
             last_denial: None,
         })
     }
@@ -118,7 +119,7 @@ impl Actor for Limiter {
             Msg::Want(reply) => {
                 state.queue.push_back(reply);
                 if !state.scheduled {
-                    state.schedule(&myself, Duration::ZERO)?;
+                    state.schedule(&myself, state.stand_back())?;
                 }
             }
             Msg::Ask(moment) if moment != state.moment => {}
@@ -150,6 +151,10 @@ impl State {
             myself.send_after(wait, move || Msg::Ask(moment));
         }
         Ok(())
+    }
+
+    fn stand_back(&self) -> Duration {
+        self.stands_back.saturating_sub(boottime()).min(WAIT_MAX)
     }
 
     /// One question. How long to wait before the next, if somebody still waits.
@@ -191,9 +196,16 @@ impl State {
         match answer {
             Grant::Slots { now_us, first_us, spacing_us, count } => {
                 self.last_denial = None;
-                self.served = true;
                 self.set.count_granted(count);
-                let mut wait = Duration::ZERO;
+                let ahead = Duration::from_micros(u64::try_from(first_us - now_us).unwrap_or(0))
+                    + Duration::from_micros(u64::try_from(spacing_us).unwrap_or(0)) * count;
+                let next = ahead.saturating_sub(HORIZON);
+                self.stands_back = match next {
+                    // There is more to be had now.
+                    Duration::ZERO => Duration::ZERO,
+                    next => replied + next + SPREAD + SPREAD.mul_f64(rand::random()),
+                };
+                let mut wait = self.stand_back();
                 for slot in 0..i64::from(count) {
                     let unused = Unused { slot_us: first_us + slot * spacing_us, granted_us: now_us };
                     match Permit::of(sent, replied, unused.slot_us - now_us) {
@@ -218,9 +230,7 @@ impl State {
                 }
                 let wait = Duration::from_micros(u64::try_from(ask_us - now_us).unwrap_or(0));
                 self.set.denied_until(boottime() + wait);
-                let turn = SPREAD.mul_f64(rand::random()) + if self.served { SPREAD } else { Duration::ZERO };
-                self.served = false;
-                (wait + turn).min(WAIT_MAX)
+                (wait + SPREAD.mul_f64(rand::random())).min(WAIT_MAX)
             }
         }
     }
@@ -292,6 +302,7 @@ impl State {
             match self.context.store.limiter_take_back(&self.set.keys, &self.set.limits, unused).await {
                 Ok(true) => {
                     self.taken_back += 1;
+                    self.stands_back = Duration::ZERO;
                     self.set.denied_until(Duration::ZERO);
                 }
                 Ok(false) => {}
