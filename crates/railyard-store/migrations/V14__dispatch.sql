@@ -478,6 +478,34 @@ CREATE FUNCTION exec_was_delivered(p_job uuid) RETURNS boolean LANGUAGE sql STAB
                  WHERE a.late AND a.state = 'DISPATCHED')
 $$;
 
+-- Whether a job that was given up may have been delivered all the same: an attempt of it, or of a job that it replays, got no
+-- answer (core::error_code: answer_lost), none came late, and no later attempt was refused by the rail's own word, which on a
+-- rail that knows a repeat by its key is the answer to all of them. What was never sent is no attempt that anybody could
+-- have acted on.
+CREATE FUNCTION exec_is_in_doubt(p_job uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
+  WITH RECURSIVE chain AS (
+    SELECT p_job AS id
+    UNION ALL
+    SELECT j.replay_of FROM chain c
+    CROSS JOIN LATERAL (SELECT x.replay_of FROM dispatch_job x WHERE x.outbox_id = c.id OFFSET 0) j
+    WHERE j.replay_of IS NOT NULL
+  ), attempt AS MATERIALIZED (
+    SELECT a.outbox_id, a.attempt_no, a.late, a.claimed_at, a.rail_type, a.state = 'FAILED' AND a.error_code = 'RAIL_REFUSED' AS refused,
+      a.state = 'ZOMBIE_REQUEUE' OR a.state = 'FAILED' AND a.completed_at IS NULL
+        OR CASE WHEN a.error_code = 'RETRY_CEILING_EXCEEDED' THEN split_part(a.error_message, ':', 1) ELSE a.error_code END
+          IN ('DISPATCH_TIMEOUT', 'CONNECTION_RESET', 'CONNECTION_CLOSED', 'PROTOCOL_ERROR') AS lost
+    FROM chain c
+    CROSS JOIN LATERAL (SELECT x.* FROM payment_outbox_attempt_archive x WHERE x.outbox_id = c.id OFFSET 0) a
+  )
+  SELECT EXISTS (
+    SELECT 1 FROM attempt a
+    WHERE a.lost AND NOT a.late
+      AND NOT EXISTS (SELECT 1 FROM attempt l
+                      WHERE l.outbox_id = a.outbox_id AND l.attempt_no = a.attempt_no AND l.late AND l.lost IS NOT TRUE)
+      AND NOT EXISTS (SELECT 1 FROM attempt b JOIN rail r ON r.rail_type = b.rail_type AND r.on_unknown = 'retry'
+                      WHERE b.refused AND b.claimed_at > a.claimed_at))
+$$;
+
 -- What follows from the ends of these jobs: the next step is due, or COMPLETED, or the end without success. p_delivered:
 -- they succeeded, whatever was written down before that was known. Takes no lock but those of the items and their payments.
 CREATE FUNCTION exec_advance(p_jobs uuid[], p_delivered boolean DEFAULT false) RETURNS void
@@ -732,7 +760,7 @@ CREATE TRIGGER exec_switch_rails AFTER INSERT OR UPDATE OF kind ON rail
 FOR EACH STATEMENT EXECUTE FUNCTION exec_switch_rails();
 
 REVOKE ALL ON exec_step, exec_turn FROM PUBLIC;
-REVOKE ALL ON FUNCTION exec_is_job(uuid, text, text), exec_was_delivered(uuid), exec_lock_items(uuid[]), exec_is_requeued(uuid), exec_follow_replay(uuid, uuid),
+REVOKE ALL ON FUNCTION exec_is_job(uuid, text, text), exec_was_delivered(uuid), exec_is_in_doubt(uuid), exec_lock_items(uuid[]), exec_is_requeued(uuid), exec_follow_replay(uuid, uuid),
   exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
   exec_job(text, text, integer, text, exec_step, timestamptz), exec_turn_in_ms(exec_turn, uuid, integer), dispatch_look(uuid),
   exec_take_turn(text, uuid), dispatch_claim(text, text), dispatch_claimed(text, text), dispatch_steps(text, integer),
@@ -741,7 +769,7 @@ REVOKE ALL ON FUNCTION exec_is_job(uuid, text, text), exec_was_delivered(uuid), 
   exec_advance(uuid[], boolean), exec_job_ended(), exec_switch_rails(), dispatch_requeue(text, text, text, text) FROM PUBLIC;
 GRANT SELECT ON exec_step TO railyard_runtime;
 GRANT SELECT, INSERT, UPDATE ON exec_turn TO railyard_runtime;
-GRANT EXECUTE ON FUNCTION exec_is_job(uuid, text, text), exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
+GRANT EXECUTE ON FUNCTION exec_is_job(uuid, text, text), exec_is_in_doubt(uuid), exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
   exec_turn_in_ms(exec_turn, uuid, integer), dispatch_look(uuid), exec_take_turn(text, uuid), dispatch_claim(text, text),
   dispatch_claimed(text, text), dispatch_steps(text, integer), exec_late_success(uuid), dispatch_recover(text),
   dispatch_hand_over(text, text, text[], text[], integer[], smallint[], text[], text[], text[], bytea[], text[]),

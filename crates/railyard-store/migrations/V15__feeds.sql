@@ -60,7 +60,8 @@ CREATE INDEX ix_payment_created ON payment (created_at, payment_id);
 --   SCHEDULED    waits for its time
 --   DISPATCHED   the outbox has it, and will deliver it or try again
 --   DELIVERED    the rail has taken it, whatever became of the steps behind that
---   IN_DOUBT     whether the rail has taken it is unknown, and a person has to find out
+--   IN_DOUBT     whether the rail has taken it is unknown, and a person has to find out: its group is held for that, or its
+--                tries are spent and one of them has had no answer
 --   HELD         stands behind something that a person has to decide about
 --   DEAD         ended without success
 --   UNACCOUNTED  none of these: a row is missing
@@ -82,6 +83,9 @@ CROSS JOIN LATERAL (
     (p.status <> 'SCHEDULED', 'DELIVERED',
       CASE WHEN q.queue_status IN ('FAILED', 'DEAD_LETTER') THEN 'a later step: ' || coalesce(q.last_error, q.queue_status) END, NULL),
     (q.queue_status IN ('READY', 'CLAIMED'), 'SCHEDULED', q.last_error, q.scheduled_exec_time),
+    -- What somebody has cancelled or skipped (FAILED) was decided about.
+    (CASE WHEN q.queue_status = 'DEAD_LETTER' AND q.exec_outbox_id IS NOT NULL THEN exec_is_in_doubt(q.exec_outbox_id) END,
+      'IN_DOUBT', 'it was given up, and an attempt has had no answer: ' || coalesce(q.last_error, q.queue_status), NULL),
     (q.queue_status IN ('FAILED', 'DEAD_LETTER'), 'DEAD', coalesce(q.last_error, q.queue_status), NULL),
     (q.queue_status = 'COMPLETED', 'UNACCOUNTED', 'it is completed, and nothing was executed', NULL),
     (j.outbox_id IS NOT NULL, 'SCHEDULED', NULL, j.due_at),

@@ -9,6 +9,8 @@ use crate::dispatch;
 use crate::payments::{self, Accepted, PAYMENT};
 use crate::testing::TestStore;
 
+mod doubt;
+
 /// A debtor for each payment: no group but its own holds it.
 const DEBTORS: [&str; 7] = [
     "DE89370400440532013000",
