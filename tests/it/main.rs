@@ -35,6 +35,7 @@ mod process;
 mod producer;
 mod record;
 mod rolling;
+mod s0_accept;
 mod s0_dispatch;
 mod s0_feeds;
 mod s0_nodes;

@@ -151,6 +151,9 @@ async fn s0_39_what_a_dead_dispatcher_had_claimed_is_executed_once() {
     let recovered: i64 =
         fleet.world.one("SELECT count(*) FROM dispatch_audit_log WHERE action = 'STALE_RECOVERY'").await;
     assert!(recovered > 0);
+    // S0-33: whoever found them counts them.
+    let shown = other.http().get("/metrics").await.unwrap().text();
+    assert!(shown.contains(&format!("dispatch_stale_recovered_total {recovered}")), "{shown}");
     drop(other);
 }
 

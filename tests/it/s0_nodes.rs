@@ -142,6 +142,36 @@ async fn s0_35_another_type_is_a_row_and_an_executor_or_a_row_alone() {
     }
 }
 
+/// A type that nobody can execute and one whose item has lost its context: both are told, and payments go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn s0_07_s0_20_s0_33_a_type_that_fails_is_told_and_keeps_no_other_from_going_on() {
+    let rail = FakeRail::start().await;
+    let fleet = fleet_of(&rail, true).await;
+    let rows = "INSERT INTO exec_rate_config (item_type, exec_workflow_type, exec_task_queue, rate_config, jitter_window_ms, dispatch_interval_secs, max_dispatch_retries)
+                VALUES ('BROKEN', 'NobodysWorkflow', 'payment_webhook', 'payments', 0, 1, 1),
+                       ('PARCEL', 'PostContext', 'payment_webhook', 'payments', 0, 1, 1);
+                SELECT exec_enqueue('PARCEL', '{p}', '{customer}', ARRAY[clock_timestamp()], ARRAY[clock_timestamp()], '{}')";
+    fleet.world.sql.batch_execute(rows).await.unwrap();
+    accept(&fleet.world.store, &[payment("a", 0)]).await;
+    let node = fleet.ready("a").await;
+    completed(&fleet.world, 1).await;
+    eventually(LATER, "the parcel is given up", || async {
+        let dead = "SELECT count(*) FROM payment_exec_queue WHERE item_type = 'PARCEL' AND queue_status = 'DEAD_LETTER'
+                    AND retry_count = 1";
+        fleet.world.one::<i64>(dead).await == 1
+    })
+    .await;
+    eventually(LATER, "both are told", || async {
+        let shown = node.http().get("/metrics").await.unwrap().text();
+        shown.contains("dispatch_workflow_start_failures_total 1")
+            && shown.contains("dispatch_dead_letter_total 1")
+            && shown.contains("dispatch_queue_depth{status=\"DEAD_LETTER\"} 1")
+            && node.log().contains("NobodysWorkflow")
+    })
+    .await;
+    assert_eq!(rail.receipts().len(), 1);
+}
+
 /// A database that many payments are in, by a way that can be cut.
 async fn by_a_way() -> (World, FakeRail, FaultProxy, Store) {
     let rail = FakeRail::start().await;

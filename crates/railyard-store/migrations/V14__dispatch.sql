@@ -478,6 +478,34 @@ CREATE FUNCTION exec_was_delivered(p_job uuid) RETURNS boolean LANGUAGE sql STAB
                  WHERE a.late AND a.state = 'DISPATCHED')
 $$;
 
+-- Whether a job that was given up may have been delivered all the same: an attempt of it, or of a job that it replays, got no
+-- answer (core::error_code: answer_lost), none came late, and no later attempt was refused by the rail's own word, which on a
+-- rail that knows a repeat by its key is the answer to all of them. What was never sent is no attempt that anybody could
+-- have acted on.
+CREATE FUNCTION exec_is_in_doubt(p_job uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
+  WITH RECURSIVE chain AS (
+    SELECT p_job AS id
+    UNION ALL
+    SELECT j.replay_of FROM chain c
+    CROSS JOIN LATERAL (SELECT x.replay_of FROM dispatch_job x WHERE x.outbox_id = c.id OFFSET 0) j
+    WHERE j.replay_of IS NOT NULL
+  ), attempt AS MATERIALIZED (
+    SELECT a.outbox_id, a.attempt_no, a.late, a.claimed_at, a.rail_type, a.state = 'FAILED' AND a.error_code = 'RAIL_REFUSED' AS refused,
+      a.state = 'ZOMBIE_REQUEUE' OR a.state = 'FAILED' AND a.completed_at IS NULL
+        OR CASE WHEN a.error_code = 'RETRY_CEILING_EXCEEDED' THEN split_part(a.error_message, ':', 1) ELSE a.error_code END
+          IN ('DISPATCH_TIMEOUT', 'CONNECTION_RESET', 'CONNECTION_CLOSED', 'PROTOCOL_ERROR') AS lost
+    FROM chain c
+    CROSS JOIN LATERAL (SELECT x.* FROM payment_outbox_attempt_archive x WHERE x.outbox_id = c.id OFFSET 0) a
+  )
+  SELECT EXISTS (
+    SELECT 1 FROM attempt a
+    WHERE a.lost AND NOT a.late
+      AND NOT EXISTS (SELECT 1 FROM attempt l
+                      WHERE l.outbox_id = a.outbox_id AND l.attempt_no = a.attempt_no AND l.late AND l.lost IS NOT TRUE)
+      AND NOT EXISTS (SELECT 1 FROM attempt b JOIN rail r ON r.rail_type = b.rail_type AND r.on_unknown = 'retry'
+                      WHERE b.refused AND b.claimed_at > a.claimed_at))
+$$;
+
 -- What follows from the ends of these jobs: the next step is due, or COMPLETED, or the end without success. p_delivered:
 -- they succeeded, whatever was written down before that was known. Takes no lock but those of the items and their payments.
 CREATE FUNCTION exec_advance(p_jobs uuid[], p_delivered boolean DEFAULT false) RETURNS void
@@ -674,24 +702,64 @@ BEGIN
   done := true;
 END $$;
 
--- The kill switch covers what was handed over: a payment rail that only switched-off types begin with stops with them, in the
--- same transaction and whoever writes it, and goes on with the first of them, unless a person has stopped it meanwhile. A
--- rail that other types begin with as well goes on for them; one that is no type's any more stays as it is, until a person
--- says otherwise.
+-- Rails that a type began with before it was given another one: what was handed over then is there still, and a new run of
+-- it goes there as well. Forgotten when nothing of that is left.
+CREATE TABLE exec_former_rail (
+  item_type text NOT NULL,
+  rail_type text NOT NULL,
+  since     timestamptz NOT NULL,
+  PRIMARY KEY (item_type, rail_type)
+);
+COMMENT ON COLUMN exec_former_rail.since IS 'when the type was given another one';
+
+CREATE FUNCTION exec_keep_rail() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+  INSERT INTO exec_former_rail AS f (item_type, rail_type, since)
+  VALUES (OLD.item_type, OLD.exec_task_queue, clock_timestamp())
+  ON CONFLICT (item_type, rail_type) DO UPDATE SET since = excluded.since;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER exec_keep_rail AFTER UPDATE OF exec_task_queue ON exec_rate_config
+FOR EACH ROW WHEN (OLD.exec_task_queue <> NEW.exec_task_queue) EXECUTE FUNCTION exec_keep_rail();
+
+-- Which types' items go to a rail first, or may be there still.
+CREATE VIEW exec_type_rail AS
+SELECT c.item_type, c.exec_task_queue AS rail_type, c.enabled FROM exec_rate_config c
+UNION
+SELECT c.item_type, f.rail_type, c.enabled FROM exec_former_rail f JOIN exec_rate_config c ON c.item_type = f.item_type;
+
+-- Locks in one order, whoever switches what: this one before any row of types or rails, then switches, hints and limiters,
+-- each by name. So two who switch the last two types of a rail off see each other, and nobody waits for who waits for them.
+CREATE FUNCTION exec_switch_lock() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock(hashtext('railyard exec_switch_rails'));
+  RETURN NULL;
+END $$;
+CREATE TRIGGER exec_switch_lock BEFORE INSERT OR DELETE OR UPDATE ON exec_rate_config
+FOR EACH STATEMENT EXECUTE FUNCTION exec_switch_lock();
+CREATE TRIGGER exec_switch_lock BEFORE INSERT OR UPDATE ON rail
+FOR EACH STATEMENT EXECUTE FUNCTION exec_switch_lock();
+
+-- The kill switch covers what was handed over: a payment rail that only switched-off types begin with, or began with, stops
+-- with them, in the same transaction and whoever writes it, and goes on with the first of them, unless a person has stopped
+-- it meanwhile. A rail that other types begin with as well goes on for them; one whose types are all gone stays as it is,
+-- until a person says otherwise.
 CREATE FUNCTION exec_switch_rails() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
   v record;
+  v_off text[] := '{}'; -- rails that this stops
+  v_on text[] := '{}'; -- rails that this lets go on
 BEGIN
-  -- Two who switch the last two types of a rail off see each other.
-  PERFORM pg_advisory_xact_lock(hashtext('railyard exec_switch_rails'));
   -- Who was told that a type is off finds it off after a crash.
   PERFORM set_config('synchronous_commit', 'on', true);
   FOR v IN
-    SELECT r.rail_type AS name, bool_and(c.enabled = 0) AS off,
-           'item types: ' || string_agg(c.item_type, ', ' ORDER BY c.item_type) AS types
-    FROM rail r JOIN exec_rate_config c ON c.exec_task_queue = r.rail_type
-    WHERE r.kind = 'payment' GROUP BY r.rail_type ORDER BY r.rail_type
+    SELECT r.rail_type AS name, bool_and(t.enabled = 0) AS off,
+           'item types: ' || string_agg(t.item_type, ', ' ORDER BY t.item_type) AS types
+    FROM rail r JOIN exec_type_rail t ON t.rail_type = r.rail_type
+    WHERE r.kind = 'payment' GROUP BY r.rail_type ORDER BY r.rail_type COLLATE "C"
   LOOP
     IF v.off THEN
       INSERT INTO rail_switch AS s (kind, name, paused, reason, actor)
@@ -700,30 +768,41 @@ BEGIN
       SET paused = true, reason = excluded.reason, actor = excluded.actor, since = clock_timestamp()
       WHERE NOT s.paused;
       CONTINUE WHEN NOT FOUND;
-      INSERT INTO rail_limiter AS l (limit_key, next_at, asked_at, paused)
-      VALUES ('rail:' || v.name, 'infinity', clock_timestamp(), true)
-      ON CONFLICT (limit_key) DO UPDATE SET paused = true;
+      v_off := v_off || v.name;
     ELSE
       UPDATE rail_switch s SET paused = false, reason = 'switched on ' || v.types, since = clock_timestamp()
       WHERE s.kind = 'rail' AND s.name = v.name AND s.paused AND s.actor = 'exec_rate_config';
       CONTINUE WHEN NOT FOUND;
-      -- As a person's word does: what waits is looked at now, and slots are granted last.
-      PERFORM 1 FROM ready_group g
-      WHERE g.due_at > clock_timestamp() AND g.due_at <= clock_timestamp() + interval '5 seconds'
-      ORDER BY g.participant_id FOR UPDATE;
-      UPDATE ready_group g SET due_at = clock_timestamp()
-      WHERE g.due_at > clock_timestamp() AND g.due_at <= clock_timestamp() + interval '5 seconds';
-      UPDATE payment_outbox_pending p SET next_attempt_at = clock_timestamp()
-      WHERE p.participant_id IS NULL AND p.rail_type = v.name AND p.attempt_count = 0
-        AND p.next_attempt_at > clock_timestamp() AND p.next_attempt_at <= clock_timestamp() + interval '5 seconds';
-      UPDATE rail_limiter l SET paused = false WHERE l.limit_key = 'rail:' || v.name;
+      v_on := v_on || v.name;
     END IF;
     INSERT INTO admin_audit (action, actor, reason, detail)
     VALUES (CASE WHEN v.off THEN 'rail.pause' ELSE 'rail.resume' END, 'exec_rate_config',
       CASE WHEN v.off THEN 'switched off ' ELSE 'switched on ' END || v.types, jsonb_build_object('railType', v.name));
+  END LOOP;
+  IF cardinality(v_on) > 0 THEN
+    -- As a person's word does: what waits is looked at now, and slots are granted last.
+    PERFORM 1 FROM ready_group g
+    WHERE g.due_at > clock_timestamp() AND g.due_at <= clock_timestamp() + interval '5 seconds'
+    ORDER BY g.participant_id FOR UPDATE;
+    UPDATE ready_group g SET due_at = clock_timestamp()
+    WHERE g.due_at > clock_timestamp() AND g.due_at <= clock_timestamp() + interval '5 seconds';
+    UPDATE payment_outbox_pending p SET next_attempt_at = clock_timestamp()
+    WHERE p.participant_id IS NULL AND p.rail_type = ANY (v_on) AND p.attempt_count = 0
+      AND p.next_attempt_at > clock_timestamp() AND p.next_attempt_at <= clock_timestamp() + interval '5 seconds';
+  END IF;
+  FOR v IN SELECT u.name, u.name = ANY (v_off) AS off FROM unnest(v_off || v_on) AS u(name) ORDER BY u.name COLLATE "C" LOOP
+    IF v.off THEN
+      INSERT INTO rail_limiter AS l (limit_key, next_at, asked_at, paused)
+      VALUES ('rail:' || v.name, 'infinity', clock_timestamp(), true)
+      ON CONFLICT (limit_key) DO UPDATE SET paused = true;
+    ELSE
+      UPDATE rail_limiter l SET paused = false WHERE l.limit_key = 'rail:' || v.name;
+    END IF;
+  END LOOP;
+  IF cardinality(v_off || v_on) > 0 THEN
     PERFORM pg_notify('railyard_cache', 'rails');
     PERFORM pg_notify('outbox_pending', 'new_work');
-  END LOOP;
+  END IF;
   RETURN NULL;
 END $$;
 CREATE TRIGGER exec_switch_rails AFTER INSERT OR DELETE OR UPDATE OF enabled, exec_task_queue ON exec_rate_config
@@ -731,17 +810,18 @@ FOR EACH STATEMENT EXECUTE FUNCTION exec_switch_rails();
 CREATE TRIGGER exec_switch_rails AFTER INSERT OR UPDATE OF kind ON rail
 FOR EACH STATEMENT EXECUTE FUNCTION exec_switch_rails();
 
-REVOKE ALL ON exec_step, exec_turn FROM PUBLIC;
-REVOKE ALL ON FUNCTION exec_is_job(uuid, text, text), exec_was_delivered(uuid), exec_lock_items(uuid[]), exec_is_requeued(uuid), exec_follow_replay(uuid, uuid),
+REVOKE ALL ON exec_step, exec_turn, exec_former_rail, exec_type_rail FROM PUBLIC;
+REVOKE ALL ON FUNCTION exec_is_job(uuid, text, text), exec_was_delivered(uuid), exec_is_in_doubt(uuid), exec_lock_items(uuid[]), exec_is_requeued(uuid), exec_follow_replay(uuid, uuid),
   exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
   exec_job(text, text, integer, text, exec_step, timestamptz), exec_turn_in_ms(exec_turn, uuid, integer), dispatch_look(uuid),
   exec_take_turn(text, uuid), dispatch_claim(text, text), dispatch_claimed(text, text), dispatch_steps(text, integer),
   exec_late_success(uuid), dispatch_recover(text),
   dispatch_hand_over(text, text, text[], text[], integer[], smallint[], text[], text[], text[], bytea[], text[]),
-  exec_advance(uuid[], boolean), exec_job_ended(), exec_switch_rails(), dispatch_requeue(text, text, text, text) FROM PUBLIC;
-GRANT SELECT ON exec_step TO railyard_runtime;
+  exec_advance(uuid[], boolean), exec_job_ended(), exec_switch_lock(), exec_switch_rails(), exec_keep_rail(), dispatch_requeue(text, text, text, text) FROM PUBLIC;
+GRANT SELECT ON exec_step, exec_type_rail TO railyard_runtime;
+GRANT SELECT, DELETE ON exec_former_rail TO railyard_runtime;
 GRANT SELECT, INSERT, UPDATE ON exec_turn TO railyard_runtime;
-GRANT EXECUTE ON FUNCTION exec_is_job(uuid, text, text), exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
+GRANT EXECUTE ON FUNCTION exec_is_job(uuid, text, text), exec_is_in_doubt(uuid), exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
   exec_turn_in_ms(exec_turn, uuid, integer), dispatch_look(uuid), exec_take_turn(text, uuid), dispatch_claim(text, text),
   dispatch_claimed(text, text), dispatch_steps(text, integer), exec_late_success(uuid), dispatch_recover(text),
   dispatch_hand_over(text, text, text[], text[], integer[], smallint[], text[], text[], text[], bytea[], text[]),

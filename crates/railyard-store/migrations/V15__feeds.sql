@@ -35,12 +35,21 @@ COMMENT ON COLUMN payment_feed_line.line_no IS 'the line that it begins in';
 COMMENT ON COLUMN payment_feed_line.field IS 'of a rejected one: the first field that is wrong';
 COMMENT ON COLUMN payment_feed_line.is_dropped IS 'its payment was completed, and has gone after its retention';
 CREATE INDEX ix_feed_line_payment ON payment_feed_line (payment_id) WHERE is_accepted AND NOT is_dropped;
+-- What its feed has to be kept for.
+CREATE INDEX ix_feed_line_kept ON payment_feed_line (feed_id) WHERE is_accepted AND NOT is_dropped;
 -- Rows come in the order of their time.
 CREATE INDEX ix_feed_line_recorded ON payment_feed_line USING brin (recorded_at);
 
--- What was accepted stays so: a later try of the same instruction changes what was rejected alone.
+-- What was accepted stays so: a later try of the same instruction changes what was rejected alone. Raises 40001 if the feed
+-- has gone after its retention: its lines are not written without it, and it is not dropped under them.
 CREATE FUNCTION payment_feed_record(p_feed_id text, p_items bigint[], p_lines bigint[], p_accepted boolean[], p_ids text[],
-  p_amounts text[], p_currencies text[], p_fields text[], p_reasons text[]) RETURNS void LANGUAGE sql AS $$
+  p_amounts text[], p_currencies text[], p_fields text[], p_reasons text[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+  PERFORM 1 FROM payment_feed f WHERE f.feed_id = p_feed_id FOR KEY SHARE;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'there is no feed %', p_feed_id USING ERRCODE = 'serialization_failure';
+  END IF;
   INSERT INTO payment_feed_line AS l (feed_id, item_no, line_no, is_accepted, payment_id, amount, currency, field, reason)
   SELECT p_feed_id, u.item, u.line, u.accepted, u.id, u.amount::numeric, u.currency, u.field, u.reason
   FROM unnest(p_items, p_lines, p_accepted, p_ids, p_amounts, p_currencies, p_fields, p_reasons)
@@ -50,8 +59,31 @@ CREATE FUNCTION payment_feed_record(p_feed_id text, p_items bigint[], p_lines bi
   SET line_no = excluded.line_no, is_accepted = excluded.is_accepted, payment_id = excluded.payment_id,
     amount = excluded.amount, currency = excluded.currency, field = excluded.field, reason = excluded.reason,
     recorded_at = excluded.recorded_at
-  WHERE NOT l.is_accepted
-$$;
+  WHERE NOT l.is_accepted;
+END $$;
+
+-- Drops one feed that was opened so many days ago, with its lines, none of whose payments is there any more: what was
+-- completed has gone after its own retention, and what was not, or is missing, keeps its feed. One that somebody records
+-- lines of at this moment is passed over. Whether there was one.
+CREATE FUNCTION drop_feed(p_days integer) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+  v_feed text;
+BEGIN
+  SELECT f.feed_id INTO v_feed FROM payment_feed f
+  WHERE f.created_at < clock_timestamp() - greatest(p_days, 2) * interval '1 day'
+    AND NOT EXISTS (SELECT 1 FROM payment_feed_line l WHERE l.feed_id = f.feed_id AND l.is_accepted AND NOT l.is_dropped OFFSET 0)
+  ORDER BY f.created_at LIMIT 1 FOR UPDATE SKIP LOCKED;
+  IF v_feed IS NULL THEN RETURN false; END IF;
+  -- A younger look: what was recorded before the lock was there is seen.
+  PERFORM 1 FROM payment_feed_line l WHERE l.feed_id = v_feed AND l.is_accepted AND NOT l.is_dropped LIMIT 1;
+  IF NOT FOUND THEN
+    DELETE FROM payment_feed_line l WHERE l.feed_id = v_feed;
+    DELETE FROM payment_feed f WHERE f.feed_id = v_feed;
+  END IF;
+  RETURN true;
+END $$;
 
 -- For lists, newest first, and for all of a day.
 CREATE INDEX ix_payment_created ON payment (created_at, payment_id);
@@ -60,7 +92,8 @@ CREATE INDEX ix_payment_created ON payment (created_at, payment_id);
 --   SCHEDULED    waits for its time
 --   DISPATCHED   the outbox has it, and will deliver it or try again
 --   DELIVERED    the rail has taken it, whatever became of the steps behind that
---   IN_DOUBT     whether the rail has taken it is unknown, and a person has to find out
+--   IN_DOUBT     whether the rail has taken it is unknown, and a person has to find out: its group is held for that, or its
+--                tries are spent and one of them has had no answer
 --   HELD         stands behind something that a person has to decide about
 --   DEAD         ended without success
 --   UNACCOUNTED  none of these: a row is missing
@@ -82,6 +115,9 @@ CROSS JOIN LATERAL (
     (p.status <> 'SCHEDULED', 'DELIVERED',
       CASE WHEN q.queue_status IN ('FAILED', 'DEAD_LETTER') THEN 'a later step: ' || coalesce(q.last_error, q.queue_status) END, NULL),
     (q.queue_status IN ('READY', 'CLAIMED'), 'SCHEDULED', q.last_error, q.scheduled_exec_time),
+    -- What somebody has cancelled or skipped (FAILED) was decided about.
+    (CASE WHEN q.queue_status = 'DEAD_LETTER' AND q.exec_outbox_id IS NOT NULL THEN exec_is_in_doubt(q.exec_outbox_id) END,
+      'IN_DOUBT', 'it was given up, and an attempt has had no answer: ' || coalesce(q.last_error, q.queue_status), NULL),
     (q.queue_status IN ('FAILED', 'DEAD_LETTER'), 'DEAD', coalesce(q.last_error, q.queue_status), NULL),
     (q.queue_status = 'COMPLETED', 'UNACCOUNTED', 'it is completed, and nothing was executed', NULL),
     (j.outbox_id IS NOT NULL, 'SCHEDULED', NULL, j.due_at),
@@ -99,9 +135,10 @@ CROSS JOIN LATERAL (
 ) s;
 
 REVOKE ALL ON payment_feed, payment_feed_line, payment_standing FROM PUBLIC;
-REVOKE ALL ON FUNCTION payment_feed_record(text, bigint[], bigint[], boolean[], text[], text[], text[], text[], text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION payment_feed_record(text, bigint[], bigint[], boolean[], text[], text[], text[], text[], text[]),
+  drop_feed(integer) FROM PUBLIC;
 GRANT SELECT, INSERT ON payment_feed TO railyard_runtime;
-GRANT SELECT, INSERT, UPDATE ON payment_feed_line TO railyard_runtime;
+GRANT SELECT ON payment_feed_line TO railyard_runtime;
 GRANT SELECT ON payment_standing TO railyard_runtime;
-GRANT EXECUTE ON FUNCTION payment_feed_record(text, bigint[], bigint[], boolean[], text[], text[], text[], text[], text[])
-  TO railyard_runtime;
+GRANT EXECUTE ON FUNCTION payment_feed_record(text, bigint[], bigint[], boolean[], text[], text[], text[], text[], text[]),
+  drop_feed(integer) TO railyard_runtime;

@@ -1,7 +1,7 @@
 -- A result that comes after somebody healed its attempt. Called by settle for the rows that were gone.
 -- Returns what was done: ALREADY (this very result is on record), LATE_FAILURE, LATE_FLAGGED (its next attempt is in
--- flight and now knows), LATE_TAKEN (the waiting message is finished), LATE_ENDED (it had ended), UNKNOWN (no such
--- attempt was ever committed), FOREIGN (the number belongs to another attempt).
+-- flight and now knows), LATE_TAKEN (the waiting message is finished), LATE_ENDED (it had ended; a group that it blocked
+-- goes on), UNKNOWN (no such attempt was ever committed), FOREIGN (the number belongs to another attempt).
 CREATE FUNCTION settle_late(
   p_attempt_id uuid, p_outbox_id uuid, p_attempt_no integer, p_state text, p_completed_at timestamptz,
   p_latency_ms integer, p_response_code integer, p_response_body bytea, p_response_truncated boolean,
@@ -56,6 +56,28 @@ BEGIN
     IF FOUND THEN
       -- What was scheduled and given up with it follows (V14).
       PERFORM exec_late_success(p_outbox_id);
+      -- It blocks its group for having failed, and it has not: the group goes on. What others hold it for stays.
+      WITH gone AS (
+        DELETE FROM group_hold h
+        WHERE h.participant_id = v_archived.participant_id AND h.kind = 'blocked' AND h.outbox_id = p_outbox_id
+        RETURNING h.kind, h.outbox_id
+      )
+      INSERT INTO admin_audit (action, actor, reason, participant_id, outbox_id, detail)
+      SELECT 'group.release', 'settle', 'the message that blocked it had succeeded', v_archived.participant_id, p_outbox_id,
+        jsonb_build_object('holds', jsonb_build_array(jsonb_build_object('kind', g.kind, 'jobId', g.outbox_id)))
+      FROM gone g;
+      IF FOUND THEN
+        -- As a person's release does: the hint is locked before it is decided, in a younger snapshot, whether a hold remains.
+        INSERT INTO ready_group AS r (participant_id, partition_id, due_at)
+        SELECT v_archived.participant_id, partition_of(v_archived.participant_id), 'infinity'
+        WHERE EXISTS (SELECT 1 FROM payment_outbox_pending p WHERE p.participant_id = v_archived.participant_id)
+        ON CONFLICT (participant_id) DO UPDATE SET due_at = r.due_at;
+        UPDATE ready_group r
+        SET due_at = CASE WHEN EXISTS (SELECT 1 FROM group_hold h WHERE h.participant_id = r.participant_id)
+                          THEN r.due_at ELSE clock_timestamp() END
+        WHERE r.participant_id = v_archived.participant_id;
+        PERFORM pg_notify('outbox_pending', 'new_work');
+      END IF;
       RETURN 'LATE_ENDED';
     END IF;
   END LOOP;

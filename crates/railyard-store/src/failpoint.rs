@@ -17,6 +17,9 @@ pub const NAMES: [&str; 9] = [
 /// And of a scheduled item's, before it is a message.
 pub const DISPATCH_NAMES: [&str; 1] = ["dispatch_claimed"];
 
+/// And of a payment's acceptance, in the order of its steps.
+pub const ACCEPT_NAMES: [&str; 3] = ["accept_slot_given", "accept_before_commit", "accept_after_commit"];
+
 /// Dies or stops here if this place was named.
 pub fn reached(name: &str) {
     #[cfg(debug_assertions)]
@@ -38,7 +41,8 @@ mod debug {
     static CHOSEN: OnceLock<Option<(String, Signal)>> = OnceLock::new();
 
     pub(super) fn reached(name: &str) {
-        debug_assert!(super::NAMES.contains(&name) || super::DISPATCH_NAMES.contains(&name), "{name} is not in NAMES");
+        let known = [&super::NAMES[..], &super::DISPATCH_NAMES, &super::ACCEPT_NAMES];
+        debug_assert!(known.iter().any(|names| names.contains(&name)), "{name} is not in NAMES");
         if let Some((chosen, signal)) = CHOSEN.get_or_init(chosen)
             && chosen == name
         {

@@ -13,11 +13,15 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::connect::Store;
+use crate::connect::{Conn, Store};
 use crate::error::StoreError;
 use crate::row::{total, word};
+use crate::transaction::{begin, end};
 
 pub use reconcile::{Of, Reconciled, STANDINGS, Standing, Sum, Unaccounted, Waiting, reconcile};
+
+/// Longest that a feed may take to be dropped, in milliseconds: a million lines take seconds.
+const DROP_MS_MAX: u32 = 300_000;
 
 /// The forms that a file may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,7 +224,7 @@ pub async fn accepted(store: &Store, feed_id: &str, items: &[i64]) -> Result<Vec
 /// Writes down what became of these. What was accepted before stays as it is.
 ///
 /// # Errors
-/// Errors of the database; nothing is written then.
+/// [`StoreError::Repeat`] if the feed has just gone after its retention; errors of the database. Nothing is written then.
 pub async fn record(store: &Store, feed_id: &str, lines: &[FeedLine]) -> Result<(), StoreError> {
     if lines.is_empty() {
         return Ok(());
@@ -244,4 +248,26 @@ pub async fn record(store: &Store, feed_id: &str, lines: &[FeedLine]) -> Result<
     conn.execute(&statement, &parameters).await?;
     conn.ok();
     Ok(())
+}
+
+/// Drops feeds that were opened at least so many days ago, each with its lines, once no payment of theirs is there any more.
+/// How many went.
+///
+/// # Errors
+/// Errors of the database; what has gone by then is gone.
+pub async fn drop_old(store: &Store, days: i32) -> Result<u64, StoreError> {
+    let mut dropped = 0;
+    loop {
+        // A feed goes as a whole, however long it is: nobody may see half of one.
+        let conn = begin(store, &format!("SET LOCAL statement_timeout = {DROP_MS_MAX}")).await?;
+        let result = drop_one(&conn, days).await;
+        if !end(conn, result).await? {
+            return Ok(dropped);
+        }
+        dropped += 1;
+    }
+}
+
+async fn drop_one(conn: &Conn, days: i32) -> Result<bool, StoreError> {
+    Ok(conn.query_one("SELECT drop_feed($1)", &[&days]).await?.try_get(0)?)
 }

@@ -23,6 +23,8 @@ use crate::work::{Batch, BeginRequest, Done, Ended, Late, Settled};
 use crate::{Store, heal::HealRules};
 use crate::{lease, ownership};
 
+mod late;
+
 const SOON: Duration = Duration::from_secs(20);
 const OPERATOR: Decision<'static> = Decision { actor: "operator", reason: "test" };
 

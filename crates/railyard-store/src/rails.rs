@@ -39,10 +39,14 @@ const SWITCH: &str = "
     WHERE s.paused <> excluded.paused OR (s.paused AND s.actor = 'exec_rate_config')
     RETURNING s.name";
 
+/// Before any row of item types, rails or switches is locked, as `exec_switch_lock` (V14) does: a type that is switched off
+/// at this moment is seen, or sees this, and nobody waits for who waits for them.
+pub(crate) const LOCK_SWITCHES: &str = "SELECT pg_advisory_xact_lock(hashtext('railyard exec_switch_rails'))";
+
 /// Types that a rail is stopped with: `exec_switch_rails` (V14).
 const OFF_WITH: &str = "
-    SELECT string_agg(c.item_type, ', ' ORDER BY c.item_type) FROM exec_rate_config c JOIN rail r ON r.rail_type = c.exec_task_queue
-    WHERE r.rail_type = $1 AND r.kind = 'payment' HAVING bool_and(c.enabled = 0)";
+    SELECT string_agg(t.item_type, ', ' ORDER BY t.item_type) FROM exec_type_rail t JOIN rail r ON r.rail_type = t.rail_type
+    WHERE r.rail_type = $1 AND r.kind = 'payment' HAVING bool_and(t.enabled = 0)";
 
 /// A stopped rail's groups are looked at every five seconds: once it goes on, at once. A hint that is too early is put
 /// right. Locked in the order of all others.
@@ -131,7 +135,7 @@ pub async fn list(store: &Store) -> Result<Vec<RailRow>, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Invalid`] for an unknown rail, [`StoreError::Conflict`] if the switch stands like that already, or all item
-/// types that begin with this payment rail are switched off; errors of the database.
+/// types that begin with this payment rail, or began with it, are switched off; errors of the database.
 pub async fn switch(store: &Store, rail_type: &str, paused: bool, decision: Decision<'_>) -> Result<(), StoreError> {
     // Whatever the database does by default: who was told that a rail is stopped finds it stopped after a crash.
     let conn = begin(store, "SET LOCAL synchronous_commit = on").await?;
@@ -144,8 +148,7 @@ async fn switch_in(conn: &Conn, rail_type: &str, paused: bool, decision: Decisio
         let detail = "is not a configured rail".to_owned();
         return Err(StoreError::Invalid { field: "rail_type".to_owned(), detail, ordinal: 1 });
     }
-    // As `exec_switch_rails` does: a type that is switched off at this moment is seen, or sees this.
-    conn.execute("SELECT pg_advisory_xact_lock(hashtext('railyard exec_switch_rails'))", &[]).await?;
+    conn.execute(LOCK_SWITCHES, &[]).await?;
     if !paused && let Some(row) = conn.query_opt(OFF_WITH, &[&rail_type]).await? {
         let types: String = row.try_get(0)?;
         return Err(StoreError::Conflict { detail: format!("item types are switched off: {types}") });

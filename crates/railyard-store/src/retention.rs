@@ -41,11 +41,14 @@ pub struct Retention {
     /// Scheduled items and their payments once they are completed, and what dispatchers did, in days; never shorter than
     /// keys: one that is accepted anew under an old id must not find its old run.
     pub items_days: i32,
+    /// Feeds and what became of their instructions, in days since they were opened; a feed one of whose payments is still
+    /// there stays as well. Never shorter than items: a file is known again at least for as long as its payments.
+    pub feeds_days: i32,
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { jobs_days: 30, attempts_days: 400, keys_days: 35, items_days: 400 }
+        Self { jobs_days: 30, attempts_days: 400, keys_days: 35, items_days: 400, feeds_days: 800 }
     }
 }
 

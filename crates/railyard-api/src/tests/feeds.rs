@@ -92,6 +92,36 @@ async fn each_instruction_is_answered_and_recorded() {
     assert_eq!(payments, 2);
 }
 
+/// Completed, and gone after its retention: the same file again is told that it is known, and nothing is paid again.
+#[tokio::test]
+async fn what_has_gone_after_its_retention_is_known_to_its_feed() {
+    let api = Api::new().await;
+    put(&api, FEED, &feed(2)).await;
+    let lines = json!([line(1, &payment("a", "1.10")), line(2, &payment("b", "2.20"))]);
+    api.post(LINES, &lines).await;
+    let gone = "SET session_replication_role = replica;
+                UPDATE payment_exec_queue SET queue_status = 'COMPLETED', scheduled_exec_time = now() - interval '11 days',
+                  completed_at = now() - interval '11 days' WHERE payment_id = 'a';
+                SET session_replication_role = origin;
+                SELECT drop_completed_items(10, 1000)";
+    api.sql.batch_execute(gone).await.unwrap();
+    assert_eq!(api.get("/api/payments/a").await.status, StatusCode::NOT_FOUND);
+    for _ in 0..2 {
+        let again = api.post(LINES, &lines).await;
+        let results = again.json()["results"].as_array().cloned().unwrap();
+        let words: Vec<&str> = results.iter().map(|result| result["status"].as_str().unwrap()).collect();
+        assert_eq!(words, ["SKIPPED", "SKIPPED"], "{}", again.text());
+    }
+    // Under its number, another payment is refused, as it was before.
+    let other = api.post(LINES, &json!([line(1, &payment("z", "1.10"))])).await;
+    assert_eq!(other.json()["results"][0]["status"], "BAD_REQUEST", "{}", other.text());
+    let payments: i64 = api.sql.query_one("SELECT count(*) FROM payment", &[]).await.unwrap().get(0);
+    assert_eq!(payments, 1, "a is not accepted anew");
+    let shown = api.get(FEED).await.json();
+    assert_eq!((&shown["accepted"], &shown["rejected"]), (&json!(2), &json!(0)), "{shown}");
+    assert_eq!(api.get(&format!("{FEED}/reconciliation")).await.json()["balanced"], true);
+}
+
 #[tokio::test]
 async fn a_feed_and_a_day_are_accounted_for() {
     let api = Api::new().await;

@@ -1,4 +1,4 @@
-//! Maintenance: days ahead, days gone, items past their retention, contexts without one, secrets whose rotation is over,
+//! Maintenance: days ahead, days gone, items and feeds past their retention, contexts without one, secrets whose rotation is over,
 //! slots that nobody confirmed, and the sweep that should find nothing.
 //!
 //! Owns nothing. If it dies, the next one starts over; every node does the same work, and the database lets one at a
@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
-use railyard_store::{StoreError, credentials, payments, rate};
+use railyard_store::{StoreError, credentials, feeds, payments, rate};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -37,6 +37,7 @@ pub(crate) struct Observed {
     repairs: u64,
     contexts_swept: u64,
     items_dropped: u64,
+    feeds_dropped: u64,
     secrets_wiped: u64,
     slots_given_back: u64,
     failures: u64,
@@ -50,6 +51,7 @@ pub(crate) struct State {
     context: Context,
     days_at: Option<Instant>,
     items_at: Option<Instant>,
+    feeds_at: Option<Instant>,
     /// How far the contexts are looked through, and when that was done last.
     contexts: payments::Sweep,
     contexts_at: Option<Instant>,
@@ -69,6 +71,7 @@ impl Actor for Maintenance {
             context,
             days_at: None,
             items_at: None,
+            feeds_at: None,
             contexts: payments::Sweep::default(),
             contexts_at: None,
             swept_at: Instant::now(),
@@ -94,6 +97,7 @@ impl State {
         let steps = [
             self.days().await,
             self.items().await,
+            self.feeds().await,
             self.contexts().await,
             self.secrets().await,
             self.slots().await,
@@ -133,6 +137,20 @@ impl State {
             tracing::info!(dropped, "scheduled items that were completed and are past their retention are gone");
         }
         self.seen.items_dropped += dropped;
+        Ok(())
+    }
+
+    /// After the items: what these leave behind of a feed is what decides.
+    async fn feeds(&mut self) -> Result<(), StoreError> {
+        if self.feeds_at.is_some_and(|at| at.elapsed() < DAYS_EVERY) {
+            return Ok(());
+        }
+        self.feeds_at = Some(Instant::now());
+        let dropped = feeds::drop_old(&self.context.store, self.context.options.retention.feeds_days).await?;
+        if dropped > 0 {
+            tracing::info!(dropped, "feeds that are past their retention are gone");
+        }
+        self.seen.feeds_dropped += dropped;
         Ok(())
     }
 

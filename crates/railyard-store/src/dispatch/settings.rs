@@ -12,6 +12,7 @@ use tokio_postgres::types::ToSql;
 use crate::audit::{self, Entry};
 use crate::connect::{Conn, Store};
 use crate::error::StoreError;
+use crate::rails::LOCK_SWITCHES;
 use crate::row::{count, word};
 use crate::transaction::{begin, end};
 
@@ -169,6 +170,8 @@ pub async fn set_settings(
 }
 
 async fn set_in(conn: &Conn, item_type: &str, change: Change, actor: &str) -> Result<Option<Settings>, StoreError> {
+    // First: what is written fires the switch of rails, which must not wait for this lock while it holds the row's.
+    conn.execute(LOCK_SWITCHES, &[]).await?;
     let found = conn.query_opt(&format!("{GET} FOR UPDATE"), &[&item_type]).await?;
     let Some(before) = found.as_ref().map(read).transpose()? else { return Ok(None) };
     let settings = before.changed(change);

@@ -14,6 +14,7 @@ use crate::testing::TestStore;
 
 mod again;
 mod named;
+mod shown;
 mod tidy;
 
 /// A rail and what goes to it, beside the payments' tests: ready to be claimed at once.

@@ -9,6 +9,8 @@ use crate::dispatch;
 use crate::payments::{self, Accepted, PAYMENT};
 use crate::testing::TestStore;
 
+mod doubt;
+
 /// A debtor for each payment: no group but its own holds it.
 const DEBTORS: [&str; 7] = [
     "DE89370400440532013000",
@@ -260,4 +262,72 @@ async fn a_feed_accounts_for_what_has_gone_after_its_retention() {
         (vec!["DELIVERED 1 1.10 EUR".into(), "DISPATCHED 1 2.20 EUR".into()], 0)
     );
     assert_eq!(of_day(&t).await.unaccounted_count(), 0);
+}
+
+#[tokio::test]
+async fn a_feed_goes_after_its_days_and_not_before_its_payments() {
+    let t = ready().await;
+    open(&t.store, new(3)).await.unwrap();
+    open(&t.store, NewFeed { feed_id: "young", ..new(0) }).await.unwrap();
+    let all = [payment("a", 0, "1.10", "EUR"), payment("b", 1, "2.20", "EUR")];
+    accepted_lines(&t, &all).await;
+    record(&t.store, "feed-1", &[rejected(3)]).await.unwrap();
+    hand_over(&t).await;
+    let age = "UPDATE payment_feed SET created_at = now() - interval '11 days' WHERE feed_id = 'feed-1';
+               UPDATE payment_feed_line SET recorded_at = now() - interval '11 days'";
+    t.sql.batch_execute(age).await.unwrap();
+    let goes = async |id: &str| {
+        let sql = format!(
+            "SET session_replication_role = replica;
+             UPDATE payment SET status = 'PROCESSING' WHERE payment_id = '{id}';
+             UPDATE payment_exec_queue SET queue_status = 'COMPLETED', scheduled_exec_time = now() - interval '11 days',
+               completed_at = now() - interval '11 days' WHERE payment_id = '{id}';
+             SET session_replication_role = origin"
+        );
+        t.sql.batch_execute(&sql).await.unwrap();
+        assert_eq!(payments::drop_completed(&t.store, 10).await.unwrap(), 1);
+    };
+    goes("a").await;
+    assert_eq!(drop_old(&t.store, 10).await.unwrap(), 0, "b is still there");
+    let accounted = ["DELIVERED 1 1.10 EUR", "DISPATCHED 1 2.20 EUR", "REJECTED 1 - -"];
+    assert_eq!(
+        (said(&of_feed(&t).await), of_feed(&t).await.unaccounted_count()),
+        (accounted.map(str::to_owned).to_vec(), 0)
+    );
+    goes("b").await;
+    assert_eq!(drop_old(&t.store, 12).await.unwrap(), 0, "it is too young");
+    assert_eq!(drop_old(&t.store, 10).await.unwrap(), 1);
+    assert_eq!(t.one::<i64>("SELECT count(*) FROM payment_feed_line").await, 0);
+    assert_eq!((get(&t.store, "feed-1").await.unwrap(), items(&t.store, "young").await.unwrap()), (None, Some(0)));
+    // Whoever was at it has to open it again.
+    let late = record(&t.store, "feed-1", &[rejected(3)]).await.unwrap_err();
+    assert!(matches!(late, StoreError::Repeat { .. }), "{late}");
+    assert_eq!(t.one::<i64>("SELECT count(*) FROM payment_feed_line").await, 0);
+}
+
+/// A payment that is lost keeps its feed: somebody has to find that out.
+#[tokio::test]
+async fn a_feed_that_misses_a_payment_stays() {
+    let t = ready().await;
+    open(&t.store, new(1)).await.unwrap();
+    accepted_lines(&t, &[payment("a", 0, "1.10", "EUR")]).await;
+    let lost = "UPDATE payment_feed SET created_at = now() - interval '11 days'; DELETE FROM payment";
+    t.sql.batch_execute(lost).await.unwrap();
+    assert_eq!(drop_old(&t.store, 10).await.unwrap(), 0);
+    assert_eq!(of_feed(&t).await.unaccounted_count(), 1);
+}
+
+/// Lines that are being recorded and a feed that is dropped: one of both is first.
+#[tokio::test]
+async fn a_feed_is_not_dropped_under_lines_that_are_recorded() {
+    let t = ready().await;
+    open(&t.store, new(1)).await.unwrap();
+    t.sql.batch_execute("UPDATE payment_feed SET created_at = now() - interval '11 days'").await.unwrap();
+    let other = t.db.connect().await;
+    let recording = "BEGIN; SELECT payment_feed_record('feed-1', '{1}', '{2}', '{true}', '{a}', '{1}', '{EUR}', '{NULL}', '{NULL}')";
+    other.batch_execute(recording).await.unwrap();
+    assert_eq!(drop_old(&t.store, 10).await.unwrap(), 0, "it is passed over");
+    other.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(drop_old(&t.store, 10).await.unwrap(), 0);
+    assert_eq!(t.one::<i64>("SELECT count(*) FROM payment_feed_line").await, 1);
 }

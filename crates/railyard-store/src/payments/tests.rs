@@ -11,6 +11,8 @@ use super::*;
 use crate::testing::TestStore;
 use crate::{Store, StoreConfig};
 
+mod later;
+
 /// IBANs of five debtors.
 const DEBTORS: [&str; 5] = [
     "DE89370400440532013000",

@@ -9,6 +9,14 @@ const PAGE: u32 = 2000;
 /// Items, and entries of the log, of one transaction.
 const DROP_MAX: u32 = 1000;
 
+/// A rail that a type began with before, once no item has a step there any more. An hour later: a batch may be on its way
+/// that was prepared with the rail as it was.
+const FORGET_RAILS: &str = "
+    DELETE FROM exec_former_rail f
+    WHERE f.since < clock_timestamp() - interval '1 hour'
+      AND NOT EXISTS (SELECT 1 FROM exec_step s
+                      WHERE s.item_type = f.item_type AND s.step_no = 1 AND s.rail_type = f.rail_type)";
+
 /// How far a sweep through the contexts has come; it begins with the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sweep {
@@ -37,13 +45,17 @@ pub async fn sweep_contexts(store: &Store, sweep: &mut Sweep) -> Result<u32, Sto
     Ok(swept)
 }
 
-/// Drops what was completed at least so many days ago, with its payments, and the log of its dispatch. How many items went.
+/// Drops what was completed at least so many days ago, with its payments, and the log of its dispatch; and forgets the rails
+/// that types began with before, where nothing is left of that. How many items went.
 ///
 /// # Errors
 /// Errors of the database; what has gone by then is gone.
 pub async fn drop_completed(store: &Store, days: i32) -> Result<u64, StoreError> {
     let most = i32::try_from(DROP_MAX).unwrap_or(i32::MAX);
     let mut dropped = 0;
+    let conn = store.work().await?;
+    conn.execute(FORGET_RAILS, &[]).await?;
+    conn.ok();
     loop {
         // Little by little, so that nobody waits for long.
         let conn = store.work().await?;

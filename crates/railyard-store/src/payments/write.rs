@@ -11,6 +11,7 @@ use super::prepare::{Prepared, known};
 use super::{PAYMENT, slot_event};
 use crate::connect::{Conn, Store};
 use crate::error::StoreError;
+use crate::failpoint;
 use crate::rate::{self, RateError, SlotRequest};
 use crate::transaction::{LOCK_TIMEOUT, begin, end};
 
@@ -66,10 +67,16 @@ async fn once(store: &Store, prepared: &[Prepared], actor: &str) -> Result<Vec<W
         return Ok(Vec::new());
     }
     let slots = slots(store, prepared).await.map_err(StepError::at(Step::AssignSlot))?;
+    failpoint::reached("accept_slot_given");
     let settings = format!("SET LOCAL lock_timeout = {}", LOCK_TIMEOUT.as_millis());
     let conn = begin(store, &settings).await.map_err(StepError::at(Step::Persist))?;
     match write(&conn, prepared, &slots, actor).await {
-        Ok(written) => end(conn, Ok(written)).await.map_err(StepError::at(Step::Enqueue)),
+        Ok(written) => {
+            failpoint::reached("accept_before_commit");
+            let done = end(conn, Ok(written)).await.map_err(StepError::at(Step::Enqueue));
+            failpoint::reached("accept_after_commit");
+            done
+        }
         Err(StepError { step, error }) => end(conn, Err(error)).await.map_err(StepError::at(step)),
     }
 }

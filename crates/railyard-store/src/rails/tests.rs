@@ -88,11 +88,103 @@ async fn a_payment_rail_stops_with_its_item_types() {
         .batch_execute("UPDATE exec_rate_config SET exec_task_queue = 'webhook' WHERE item_type = 'PAYMENT'")
         .await
         .unwrap();
-    assert!(paused().await, "only INVOICE is left, and it is off");
+    assert!(paused().await, "both are off, whatever PAYMENT begins with now");
     t.sql.batch_execute("DELETE FROM exec_rate_config WHERE item_type = 'INVOICE'").await.unwrap();
     assert!(paused().await, "what was handed over before is not let go by taking the type away");
+    let refused = switch(&t.store, "payment_webhook", false, decision).await.unwrap_err();
+    assert!(refused.to_string().contains("PAYMENT"), "what PAYMENT handed over may be there still: {refused}");
+    t.sql.batch_execute("DELETE FROM exec_rate_config").await.unwrap();
+    assert!(paused().await, "nobody has let it go");
     switch(&t.store, "payment_webhook", false, decision).await.unwrap();
     assert!(!paused().await);
     let webhook = "SELECT count(*) FROM rail_switch WHERE name = 'webhook'";
     assert_eq!(t.one::<i64>(webhook).await, 0, "no switch of types for rails that others use");
+}
+
+async fn is_paused(t: &TestStore, rail: &str) -> bool {
+    let sql = "SELECT coalesce((SELECT paused FROM rail_switch WHERE kind = 'rail' AND name = $1), false)";
+    t.sql.query_one(sql, &[&rail]).await.unwrap().get(0)
+}
+
+/// A type is given another rail: what it had handed over to the old one stops and goes on with it, until nothing is left.
+#[tokio::test]
+async fn a_type_stops_the_rail_that_it_began_with_before() {
+    let t = TestStore::new().await;
+    configure(&t.store, &[bank()]).await.unwrap();
+    let old = "payment_webhook";
+    let handed_over = "INSERT INTO exec_step (item_type, payment_id, step_no, name, rail_type, job_type, payload)
+                       VALUES ('PAYMENT', 'a', 1, 'EXECUTE', 'payment_webhook', 'payment.execute', '{}')";
+    t.sql.batch_execute(handed_over).await.unwrap();
+    let set = async |change: &str| t.sql.batch_execute(&format!("UPDATE exec_rate_config SET {change}")).await.unwrap();
+    set("exec_task_queue = 'bank'").await;
+    set("enabled = 0").await;
+    assert_eq!((is_paused(&t, old).await, is_paused(&t, "bank").await), (true, true));
+    // Another type that goes on with the old rail keeps it going.
+    let invoice = "INSERT INTO exec_rate_config (item_type, exec_workflow_type, exec_task_queue, rate_config)
+                   VALUES ('INVOICE', 'PostContext', 'payment_webhook', 'payments')";
+    t.sql.batch_execute(invoice).await.unwrap();
+    assert_eq!((is_paused(&t, old).await, is_paused(&t, "bank").await), (false, true));
+    t.sql.batch_execute("DELETE FROM exec_rate_config WHERE item_type = 'INVOICE'").await.unwrap();
+    assert!(is_paused(&t, old).await);
+    set("enabled = 1").await;
+    assert_eq!((is_paused(&t, old).await, is_paused(&t, "bank").await), (false, false));
+    // A batch that was prepared before may still come; what is there already stays its concern for as long as it is there.
+    let age = "UPDATE exec_former_rail SET since = since - interval '2 hours'";
+    for (change, kept) in [("", true), (age, true), ("DELETE FROM exec_step", false)] {
+        t.sql.batch_execute(change).await.unwrap();
+        crate::payments::drop_completed(&t.store, 400).await.unwrap();
+        set("enabled = 0").await;
+        assert_eq!((is_paused(&t, old).await, is_paused(&t, "bank").await), (kept, true), "{change}");
+        set("enabled = 1").await;
+    }
+}
+
+/// Two rails, each a type's: switched by SQL, one type after the other, while a person switches one over HTTP and another
+/// statement switches all types. Each waits for the first lock, which all have in common, and none for the other.
+#[tokio::test]
+async fn r8_switches_of_types_and_rails_lock_in_one_order() {
+    let t = TestStore::new().await;
+    configure(&t.store, &[bank()]).await.unwrap();
+    let invoice = "INSERT INTO exec_rate_config (item_type, exec_workflow_type, exec_task_queue, rate_config)
+                   VALUES ('INVOICE', 'PostContext', 'bank', 'payments')";
+    t.sql.batch_execute(invoice).await.unwrap();
+    let (first, second) = (t.db.connect().await, t.db.connect().await);
+    first.batch_execute("BEGIN; UPDATE exec_rate_config SET enabled = 0 WHERE item_type = 'PAYMENT'").await.unwrap();
+    let decision = Decision { actor: "ops", reason: "because" };
+    let all = async { second.batch_execute("UPDATE exec_rate_config SET enabled = 0").await };
+    let one = async { switch(&t.store, "bank", true, decision).await };
+    let change = crate::dispatch::Change { enabled: Some(false), ..crate::dispatch::Change::default() };
+    let over_http = async { crate::dispatch::set_settings(&t.store, "INVOICE", change, "ops").await };
+    let goes_on = async {
+        // The other three wait; none of them has a row that this one needs.
+        t.waiting(3).await;
+        first.batch_execute("UPDATE exec_rate_config SET enabled = 0 WHERE item_type = 'INVOICE'; COMMIT").await
+    };
+    let (all, one, over_http, goes_on) = tokio::join!(all, one, over_http, goes_on);
+    goes_on.unwrap();
+    all.unwrap();
+    assert!(!over_http.unwrap().unwrap().enabled);
+    // A person's word comes before or after that of the types: it is taken where these had stopped it as well.
+    one.unwrap();
+    let by: String =
+        t.one("SELECT string_agg(name || ' ' || actor, ', ' ORDER BY name) FROM rail_switch WHERE paused").await;
+    assert_eq!(by, "bank ops, payment_webhook exec_rate_config");
+}
+
+/// Rails that start together with a switch of types: the rows of neither are locked before the lock that both begin with.
+#[tokio::test]
+async fn r8_rails_that_are_written_wait_for_a_switch_before_they_lock_a_row() {
+    let t = TestStore::new().await;
+    let first = t.db.connect().await;
+    first.batch_execute("BEGIN; UPDATE exec_rate_config SET enabled = 0").await.unwrap();
+    let webhook = [RailSpec { rail_type: "webhook".to_owned(), ..bank() }];
+    let starting = async { configure(&t.store, &webhook).await };
+    let goes_on = async {
+        t.waiting(1).await;
+        // Whoever waits holds no rail that this needs.
+        first.batch_execute("SET LOCAL lock_timeout = '5s'; UPDATE rail SET on_unknown = 'retry'; COMMIT").await
+    };
+    let (starting, goes_on) = tokio::join!(starting, goes_on);
+    goes_on.unwrap();
+    starting.unwrap();
 }

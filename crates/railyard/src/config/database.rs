@@ -102,6 +102,8 @@ pub(crate) struct Retention {
     pub(crate) keys_days: i32,
     /// Days that scheduled items are kept once they are completed.
     pub(crate) items_days: i32,
+    /// Days that feeds are kept, and longer while a payment of theirs is.
+    pub(crate) feeds_days: i32,
 }
 
 impl Default for Retention {
@@ -112,6 +114,7 @@ impl Default for Retention {
             attempts_days: defaults.attempts_days,
             keys_days: defaults.keys_days,
             items_days: defaults.items_days,
+            feeds_days: defaults.feeds_days,
         }
     }
 }
@@ -128,6 +131,11 @@ impl Retention {
         if self.items_days < self.keys_days {
             let why = "is less than retention.keys_days: an item accepted anew under its id would find its old run";
             problems.add("retention.items_days", why);
+        }
+        problems.range("retention.feeds_days", &self.feeds_days, 2..=3650);
+        if self.feeds_days < self.items_days {
+            let why = "is less than retention.items_days: a file given again would not be known, and its payments would be new";
+            problems.add("retention.feeds_days", why);
         }
     }
 }

@@ -36,6 +36,7 @@ impl Config {
                 attempts_days: self.retention.attempts_days,
                 keys_days: self.retention.keys_days,
                 items_days: self.retention.items_days,
+                feeds_days: self.retention.feeds_days,
             },
             rails: self.rails.0.clone(),
             limits: self.limits.options(),

@@ -87,6 +87,7 @@ fn settings_are_checked_against_each_other() {
         ("[lease]\nlease_s = 14", "lease.lease_s: 14 s are less than three renewals"),
         ("[retention]\nkeys_days = 29", "retention.keys_days: "),
         ("[retention]\nitems_days = 34", "retention.items_days: "),
+        ("[retention]\nfeeds_days = 399", "retention.feeds_days: "),
         ("[database]\nlock_timeout_ms = 10000", "database.lock_timeout_ms: "),
         ("[dispatch]\ncredits = 255", "dispatch.credits: "),
         ("[reaper]\nzombie_after_s = 90", "reaper.zombie_after_s: "),

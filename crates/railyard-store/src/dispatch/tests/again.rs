@@ -1,6 +1,10 @@
 //! Nothing is sent twice, whoever makes it again; and nothing keeps others waiting for ever.
 
+use tokio_postgres::Client;
+
 use super::*;
+
+mod late;
 
 const DECISION: Decision<'static> = Decision { actor: "operator", reason: "bank is back" };
 
@@ -19,10 +23,14 @@ async fn given_up(t: &TestStore, id: &str) -> OutboxId {
 }
 
 async fn late_success(t: &TestStore, job: OutboxId) {
+    late_by(&t.sql, job).await;
+}
+
+async fn late_by(client: &Client, job: OutboxId) {
     let sql = "INSERT INTO payment_outbox_attempt_archive (outbox_id, attempt_no, late, attempt_id, state, rail_type, epoch,
                  node_id, claimed_at, recorded_at)
                VALUES ($1, 1, true, gen_random_uuid(), 'DISPATCHED', 'payment_webhook', 1, gen_random_uuid(), now(), now())";
-    t.sql.execute(sql, &[&job.0]).await.unwrap();
+    client.execute(sql, &[&job.0]).await.unwrap();
 }
 
 async fn replayed(t: &TestStore, job: OutboxId) -> (String, Option<Uuid>) {
