@@ -4,7 +4,7 @@ mod simulation;
 
 use std::time::Duration;
 
-use super::{Ask, ClockWatch, Denial, Grant, Limit, Permit, Row, Unused, grant, take_back};
+use super::{Ask, ClockWatch, DELTA, Denial, Grant, Limit, Permit, Row, Unused, grant, take_back, wait_after_late};
 
 fn limit(starts: u32) -> Limit {
     Limit { starts, window: Duration::from_secs(1) }
