@@ -28,9 +28,15 @@ const KEEP: &str = "
     WHERE item_type = $1 AND dispatch_batch_id = $2 AND queue_status = 'CLAIMED'";
 
 const PUT_BACK: &str = "
-    UPDATE payment_exec_queue SET queue_status = 'READY', claimed_at = NULL, dispatch_batch_id = NULL,
-      updated_at = clock_timestamp()
-    WHERE item_type = $1 AND dispatch_batch_id = $2 AND queue_status = 'CLAIMED'";
+    WITH back AS (
+      UPDATE payment_exec_queue SET queue_status = 'READY', claimed_at = NULL, dispatch_batch_id = NULL,
+        updated_at = clock_timestamp()
+      WHERE item_type = $1 AND dispatch_batch_id = $2 AND queue_status = 'CLAIMED'
+      RETURNING 1
+    )
+    INSERT INTO dispatch_audit_log (batch_id, item_type, action, detail)
+    SELECT $2, $1, 'BATCH_COMPLETE', format('dispatched 0, failed 0, put back %s', count(*)) FROM back
+    HAVING count(*) > 0";
 
 /// A batch of items that are CLAIMED.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,7 +201,7 @@ pub async fn keep(store: &Store, item_type: &str, batch: &str) -> Result<(), Sto
     Ok(())
 }
 
-/// Gives a batch up without a count: its items are READY for whoever claims next.
+/// Gives a batch up without a count, which is on record: its items are READY for whoever claims next.
 ///
 /// # Errors
 /// Errors of the database.
