@@ -265,3 +265,16 @@ async fn a_feed_accounts_for_what_has_gone_after_its_retention() {
     );
     assert_eq!(of_day(&t).await.unaccounted_count(), 0);
 }
+
+#[tokio::test]
+async fn what_waits_for_a_switch_says_so_and_not_that_its_slot_will_do() {
+    let t = ready().await;
+    open(&t.store, new(1)).await.unwrap();
+    accepted_lines(&t, &[payment("a", 0, "1.10", "EUR")]).await;
+    let on = payments::get(&t.store, "a").await.unwrap().unwrap();
+    assert_eq!((on.standing, on.reason, on.until.is_some()), (Standing::Scheduled, None, true));
+    t.sql.batch_execute("UPDATE exec_rate_config SET enabled = 0").await.unwrap();
+    let off = payments::get(&t.store, "a").await.unwrap().unwrap();
+    assert_eq!((off.standing, off.until), (Standing::Scheduled, None));
+    assert_eq!(off.reason.unwrap(), "its item type is switched off");
+}
