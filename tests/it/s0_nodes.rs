@@ -1,5 +1,7 @@
 //! The rest of S0 with nodes: workers that die, kinds of work that are slow, other types, answers of the database that are lost.
 
+use std::time::Duration;
+
 use railyard_store::{Store, StoreConfig};
 use railyard_testkit::{Cut, FakeRail, FaultProxy, Mode, Moment, eventually, verify};
 
@@ -227,5 +229,72 @@ async fn s0_40_cycles_go_on_where_the_database_was_away() {
     }
     assert_eq!(rail.receipts().len(), 24, "each arrives once");
     nothing_was_counted(&world).await;
+    drop(node);
+}
+
+/// A batch that takes the database longer than a statement may: half as many are claimed, down to what it takes in time,
+/// and more again once it is quick.
+#[tokio::test(flavor = "multi_thread")]
+async fn s0_09_a_batch_that_takes_the_database_too_long_is_halved_and_grows_again() {
+    let (world, rail, slow) = (World::new().await, FakeRail::start().await, Duration::from_secs(2));
+    let store = StoreConfig { statement_timeout: slow, lock_timeout: slow / 2, ..StoreConfig::at(world.db.url()) };
+    let set = format!(
+        "UPDATE rail SET target_url = '{}', credentials_id = '{}' WHERE rail_type = 'payment_webhook';
+         UPDATE exec_rate_config SET dispatch_interval_secs = 1, jitter_window_ms = 0, batch_size = 20;
+         UPDATE rate_limit_config SET max_per_window = 100000;
+         CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN PERFORM pg_sleep(0.08); RETURN NEW; END $$;
+         CREATE TRIGGER slow BEFORE INSERT ON exec_step FOR EACH ROW EXECUTE FUNCTION slow()",
+        rail.url(),
+        world.credentials
+    );
+    world.sql.batch_execute(&set).await.unwrap();
+    // Three steps each: twenty take 4.8 s, ten 2.4, five 1.2, which is no reason to try more.
+    let first: Vec<_> = (0..20).map(|n| payment(&format!("first-{n}"), n % 4)).collect();
+    accept(&world.store, &first).await;
+    let node = world.node_on(Store::new(store).unwrap(), |_| {}).await;
+    completed(&world, 20).await;
+    let largest = "SELECT max(n) FROM (SELECT count(*) AS n FROM dispatch_audit_log WHERE action = 'DISPATCHED' GROUP BY batch_id) b";
+    let so_far: i64 = world.one(largest).await;
+    assert!(so_far <= 5, "{so_far} at once");
+    nothing_was_counted(&world).await;
+    world.sql.batch_execute("DROP TRIGGER slow ON exec_step").await.unwrap();
+    let second: Vec<_> = (0..60).map(|n| payment(&format!("second-{n}"), n % 4)).collect();
+    accept(&world.store, &second).await;
+    completed(&world, 80).await;
+    let then: i64 = world.one(largest).await;
+    assert!(then > 5, "{then} at once is no more than while it was slow");
+    nothing_was_counted(&world).await;
+    assert_eq!(rail.receipts().len(), 80, "each arrives once");
+    drop(node);
+}
+
+/// A row that nobody can read: its type stands still and has no turn, the log says which field it is, and others go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn s0_07_a_row_that_cannot_be_read_takes_no_turn_and_its_field_is_named() {
+    let rail = FakeRail::start().await;
+    let fleet = fleet_of(&rail, true).await;
+    let parcel = "INSERT INTO exec_rate_config (item_type, exec_workflow_type, exec_task_queue, rate_config, jitter_window_ms, dispatch_interval_secs)
+                  VALUES ('PARCEL', 'PostContext', 'nowhere', 'payments', 0, 1);
+                  INSERT INTO payment_exec_context VALUES ('PARCEL', 'p', '{\"debtor\": {\"iban\": \"x\"}, \"paymentId\": \"p\", \"amount\": \"1\", \"currency\": \"EUR\", \"destination\": \"y\"}', 1);
+                  SELECT exec_enqueue('PARCEL', '{p}', '{customer}', ARRAY[clock_timestamp()], ARRAY[clock_timestamp()], '{}')";
+    fleet.world.sql.batch_execute(parcel).await.unwrap();
+    let node = fleet.ready("a").await;
+    eventually(LATER, "the field is named", || async {
+        node.log().contains("exec_rate_config of item type PARCEL: exec_task_queue names")
+    })
+    .await;
+    accept(&fleet.world.store, &[payment("a", 0), payment("b", 1)]).await;
+    completed(&fleet.world, 2).await;
+    assert_eq!(fleet.world.one::<i64>("SELECT count(*) FROM exec_turn WHERE item_type = 'PARCEL'").await, 0);
+    let untouched = "SELECT count(*) FROM payment_exec_queue
+                     WHERE item_type = 'PARCEL' AND queue_status = 'READY' AND retry_count = 0";
+    assert_eq!(fleet.world.one::<i64>(untouched).await, 1, "a name that is wrong costs nobody a retry");
+    let mend = "UPDATE exec_rate_config SET exec_task_queue = 'payment_webhook' WHERE item_type = 'PARCEL'";
+    fleet.world.sql.batch_execute(mend).await.unwrap();
+    eventually(LATER, "it goes on once it is put right", || async {
+        fleet.world.one::<i64>("SELECT count(*) FROM payment_exec_queue WHERE queue_status = 'COMPLETED'").await == 3
+    })
+    .await;
     drop(node);
 }

@@ -4,11 +4,15 @@
 //! the outbox, the end of one enqueues the next, and a step without a rail has nothing to send. To add a type of items:
 //! a row of `exec_rate_config`, and an executor here, unless posting the context to a rail is all there is to do.
 
+mod bite;
+
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use crate::payment::PaymentStatus;
+
+pub use bite::Bite;
 
 /// A step of an execution.
 #[derive(Clone, Debug, PartialEq, Eq)]

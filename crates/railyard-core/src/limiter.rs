@@ -44,6 +44,8 @@ pub const DELTA: Duration = Duration::from_millis(50);
 pub const EPSILON: Duration = Duration::from_millis(20);
 /// A slot lies at least so far ahead, so that intent is committed before it comes.
 pub const LEAD: Duration = Duration::from_millis(25);
+/// How long a node keeps from asking whose answers come too late, one after the other.
+const TOO_FAR_WAIT: Duration = Duration::from_secs(1);
 /// Slots that are nearer to each other than this are not taken back by their rows: others have been granted behind them.
 pub const TAKE_BACK_GAP_US_MIN: i64 = 100_000;
 /// After so long, whatever was granted has reached its receiver or never will.
@@ -109,6 +111,13 @@ impl Permit {
         let permit = Self { not_before: replied + ahead, not_after: sent + ahead + DELTA };
         (permit.not_before <= permit.not_after).then_some(permit)
     }
+}
+
+/// How long nobody asks after an answer that took so long that none of its slots can be used: as long again, since one stall
+/// says little; a second after the next one in a row. The database is far away then, and others get their turn.
+#[must_use]
+pub fn wait_after_late(in_a_row: u32, took: Duration) -> Duration {
+    if in_a_row > 1 { TOO_FAR_WAIT } else { took.min(TOO_FAR_WAIT) }
 }
 
 /// As the rows count time.

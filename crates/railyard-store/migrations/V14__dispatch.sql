@@ -42,6 +42,24 @@ CREATE TABLE exec_step (
 COMMENT ON COLUMN exec_step.status_after IS 'what a payment becomes by it';
 COMMENT ON COLUMN exec_step.first_job IS 'of its first run: what the rail knows the step by, in every run';
 
+-- The last thing that a hand-over asks: whether the switch of its type is as it found it. If not, all of it is taken back, and
+-- done again with the switch as it is. Whoever throws it from here on waits for this commit, which nothing delays any more;
+-- whoever is throwing it at this moment is not waited for, since it may want what is locked here.
+CREATE FUNCTION exec_still(p_item_type text, p_enabled smallint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+  v_enabled smallint;
+BEGIN
+  SELECT c.enabled INTO v_enabled FROM exec_rate_config c WHERE c.item_type = p_item_type FOR SHARE NOWAIT;
+  IF v_enabled IS DISTINCT FROM p_enabled THEN
+    RAISE EXCEPTION 'the switch of % was thrown meanwhile', p_item_type USING ERRCODE = '40001';
+  END IF;
+END $$;
+
+CREATE FUNCTION exec_is_member(p_node uuid) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+  SELECT EXISTS (SELECT 1 FROM node n WHERE n.node_id = p_node AND n.lease_until > clock_timestamp())
+$$;
+
 -- Whose turn it is: one dispatcher at a time for each type, in the whole cluster, and none before the interval is over.
 CREATE TABLE exec_turn (
   item_type text PRIMARY KEY,
@@ -139,9 +157,10 @@ BEGIN
 END $$;
 
 -- Claims what is due soon, of an enabled type, oldest first; rows that another dispatcher is taking are passed over. The
--- contexts come along. A batch claims once: whoever asks under its name again gets nothing by this.
+-- contexts come along. A batch claims once: whoever asks under its name again gets nothing by this. p_most: no more than so
+-- many, whatever the configuration says, for who found out that the database takes too long over more.
 -- Where there is an index in the right order, nothing else is cheaper, whatever the planner thinks.
-CREATE FUNCTION dispatch_claim(p_item_type text, p_batch text) RETURNS TABLE (payment_id text, context_json jsonb)
+CREATE FUNCTION dispatch_claim(p_item_type text, p_batch text, p_most integer DEFAULT NULL) RETURNS TABLE (payment_id text, context_json jsonb)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -165,7 +184,7 @@ BEGIN
           AND (b.queue_status = 'CLAIMED' OR b.queue_status = 'READY' AND b.retry_count > 0)
           AND (b.scheduled_exec_time, b.requested_time, b.acceptance_no)
             < (q.scheduled_exec_time, q.requested_time, q.acceptance_no)))
-    ORDER BY q.scheduled_exec_time LIMIT v_config.batch_size FOR UPDATE SKIP LOCKED
+    ORDER BY q.scheduled_exec_time LIMIT least(v_config.batch_size, p_most) FOR UPDATE SKIP LOCKED
   ), claimed AS (
     UPDATE payment_exec_queue q SET queue_status = 'CLAIMED', claimed_at = clock_timestamp(), dispatch_batch_id = p_batch,
       updated_at = clock_timestamp()
@@ -195,8 +214,9 @@ END $$;
 
 -- Items that were claimed long ago and not handed over: their dispatcher died. What was handed over all the same is marked
 -- so, everything else is READY again, or DEAD_LETTER if that was once too often. So is what failed more often than may be
--- since that was lowered: nothing would ever claim it, and it would keep its group waiting.
-CREATE FUNCTION dispatch_recover(p_item_type text, OUT recovered integer, OUT marked integer, OUT dead integer)
+-- since that was lowered: nothing would ever claim it, and it would keep its group waiting. p_most: as in dispatch_claim.
+CREATE FUNCTION dispatch_recover(p_item_type text, p_most integer DEFAULT NULL,
+  OUT recovered integer, OUT marked integer, OUT dead integer)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -211,7 +231,7 @@ BEGIN
     WHERE q.ctid = ANY (ARRAY(SELECT s.ctid FROM payment_exec_queue s
                               WHERE s.item_type = p_item_type AND s.queue_status = 'READY' AND s.retry_count > 0
                                 AND s.retry_count >= v_config.max_dispatch_retries
-                              LIMIT v_config.max_stale_recovery_per_cycle FOR UPDATE SKIP LOCKED))
+                              LIMIT least(v_config.max_stale_recovery_per_cycle, p_most) FOR UPDATE SKIP LOCKED))
       AND q.queue_status = 'READY'
     RETURNING q.payment_id, q.last_error
   ), logged AS (
@@ -224,7 +244,7 @@ BEGIN
     SELECT q.payment_id, q.run_no, q.step_no, q.retry_count, q.dispatch_batch_id FROM payment_exec_queue q
     WHERE q.item_type = p_item_type AND q.queue_status = 'CLAIMED'
       AND q.claimed_at < clock_timestamp() - v_config.stale_claim_threshold_mins * interval '1 minute'
-    ORDER BY q.claimed_at LIMIT v_config.max_stale_recovery_per_cycle FOR UPDATE SKIP LOCKED
+    ORDER BY q.claimed_at LIMIT least(v_config.max_stale_recovery_per_cycle, p_most) FOR UPDATE SKIP LOCKED
   LOOP
     SELECT k.outbox_id INTO v_job FROM idempotency_key k
     WHERE k.kind = 'instruction' AND k.scope = v.payment_id
@@ -258,7 +278,9 @@ END $$;
 -- handed over goes back without a count: nothing overtakes. Two that start in one order stay in it, across batches as well.
 -- A new run is a replay of the job before, and has its key in job_replay: nobody else makes that one again, and if
 -- somebody has, or it turned out to have been delivered, the item is given up at once.
-CREATE FUNCTION dispatch_hand_over(p_item_type text, p_batch text, p_ids text[], p_errors text[],
+-- By a member of the cluster alone: all is NULL if the lease of p_node is over. A switch that is thrown in the middle, or a
+-- lease that ends in it, takes everything back.
+CREATE FUNCTION dispatch_hand_over(p_node uuid, p_item_type text, p_batch text, p_ids text[], p_errors text[],
   p_step_item integer[], p_step_no smallint[], p_step_name text[], p_step_rail text[], p_step_type text[],
   p_step_payload bytea[], p_step_status text[],
   OUT dispatched integer, OUT failed integer, OUT dead integer, OUT put_back integer, OUT lost integer)
@@ -291,6 +313,7 @@ DECLARE
   v_jobs uuid[];
   v_known uuid[];
 BEGIN
+  IF NOT exec_is_member(p_node) THEN RETURN; END IF;
   SELECT * INTO STRICT v_config FROM exec_rate_config c WHERE c.item_type = p_item_type;
   FOR v IN SELECT q.payment_id FROM payment_exec_queue q
            WHERE q.dispatch_batch_id = p_batch AND q.item_type = p_item_type AND q.queue_status = 'CLAIMED'
@@ -465,6 +488,8 @@ BEGIN
   -- A run that was handed over before may have ended by now.
   SELECT array_agg(o.outbox_id) INTO v_known FROM dispatch_job_outcome o WHERE o.outbox_id = ANY (v_jobs);
   IF v_known IS NOT NULL THEN PERFORM exec_advance(v_known); END IF;
+  PERFORM exec_still(p_item_type, v_config.enabled);
+  IF NOT exec_is_member(p_node) THEN RAISE EXCEPTION 'its lease ended meanwhile' USING ERRCODE = '40001'; END IF;
 END $$;
 
 -- Whether a job, or one that it replays, was given up and turned out to have been delivered.
@@ -612,6 +637,7 @@ BEGIN
       VALUES ('OUTBOX', p_item_type, v.id, 'EXECUTION_FAILED', 'DISPATCHED', 'DEAD_LETTER', left(v_error, 500));
     END IF;
   END LOOP;
+  IF v_ids <> '{}' THEN PERFORM exec_still(p_item_type, 1::smallint); END IF;
 END $$;
 
 -- An item whose job ended without success and turned out to have been delivered goes on as if that had been known.
@@ -811,18 +837,18 @@ CREATE TRIGGER exec_switch_rails AFTER INSERT OR UPDATE OF kind ON rail
 FOR EACH STATEMENT EXECUTE FUNCTION exec_switch_rails();
 
 REVOKE ALL ON exec_step, exec_turn, exec_former_rail, exec_type_rail FROM PUBLIC;
-REVOKE ALL ON FUNCTION exec_is_job(uuid, text, text), exec_was_delivered(uuid), exec_is_in_doubt(uuid), exec_lock_items(uuid[]), exec_is_requeued(uuid), exec_follow_replay(uuid, uuid),
+REVOKE ALL ON FUNCTION exec_still(text, smallint), exec_is_member(uuid), exec_is_job(uuid, text, text), exec_was_delivered(uuid), exec_is_in_doubt(uuid), exec_lock_items(uuid[]), exec_is_requeued(uuid), exec_follow_replay(uuid, uuid),
   exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
   exec_job(text, text, integer, text, exec_step, timestamptz), exec_turn_in_ms(exec_turn, uuid, integer), dispatch_look(uuid),
-  exec_take_turn(text, uuid), dispatch_claim(text, text), dispatch_claimed(text, text), dispatch_steps(text, integer),
-  exec_late_success(uuid), dispatch_recover(text),
-  dispatch_hand_over(text, text, text[], text[], integer[], smallint[], text[], text[], text[], bytea[], text[]),
+  exec_take_turn(text, uuid), dispatch_claim(text, text, integer), dispatch_claimed(text, text), dispatch_steps(text, integer),
+  exec_late_success(uuid), dispatch_recover(text, integer),
+  dispatch_hand_over(uuid, text, text, text[], text[], integer[], smallint[], text[], text[], text[], bytea[], text[]),
   exec_advance(uuid[], boolean), exec_job_ended(), exec_switch_lock(), exec_switch_rails(), exec_keep_rail(), dispatch_requeue(text, text, text, text) FROM PUBLIC;
 GRANT SELECT ON exec_step, exec_type_rail TO railyard_runtime;
 GRANT SELECT, DELETE ON exec_former_rail TO railyard_runtime;
 GRANT SELECT, INSERT, UPDATE ON exec_turn TO railyard_runtime;
 GRANT EXECUTE ON FUNCTION exec_is_job(uuid, text, text), exec_is_in_doubt(uuid), exec_run_id(text, text, integer), exec_job_key(text, text, integer, integer, text),
-  exec_turn_in_ms(exec_turn, uuid, integer), dispatch_look(uuid), exec_take_turn(text, uuid), dispatch_claim(text, text),
-  dispatch_claimed(text, text), dispatch_steps(text, integer), exec_late_success(uuid), dispatch_recover(text),
-  dispatch_hand_over(text, text, text[], text[], integer[], smallint[], text[], text[], text[], bytea[], text[]),
+  exec_turn_in_ms(exec_turn, uuid, integer), dispatch_look(uuid), exec_take_turn(text, uuid), dispatch_claim(text, text, integer),
+  dispatch_claimed(text, text), dispatch_steps(text, integer), exec_late_success(uuid), dispatch_recover(text, integer),
+  dispatch_hand_over(uuid, text, text, text[], text[], integer[], smallint[], text[], text[], text[], bytea[], text[]),
   exec_advance(uuid[], boolean), dispatch_requeue(text, text, text, text) TO railyard_runtime;

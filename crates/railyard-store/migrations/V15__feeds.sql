@@ -102,6 +102,7 @@ CREATE VIEW payment_standing AS
 SELECT p.payment_id, p.created_at, p.amount, p.currency, q.exec_outbox_id AS job_id, s.standing, s.reason, s.until
 FROM payment p
 LEFT JOIN payment_exec_queue q ON q.item_type = 'PAYMENT' AND q.payment_id = p.payment_id
+LEFT JOIN exec_rate_config config ON config.item_type = 'PAYMENT'
 LEFT JOIN scheduled_job j ON j.outbox_id = q.exec_outbox_id
 LEFT JOIN in_flight f ON f.outbox_id = q.exec_outbox_id
 LEFT JOIN payment_outbox_pending w ON w.outbox_id = q.exec_outbox_id
@@ -114,6 +115,7 @@ CROSS JOIN LATERAL (
     (q.payment_id IS NULL, 'UNACCOUNTED', 'it has no row in the queue', NULL::timestamptz),
     (p.status <> 'SCHEDULED', 'DELIVERED',
       CASE WHEN q.queue_status IN ('FAILED', 'DEAD_LETTER') THEN 'a later step: ' || coalesce(q.last_error, q.queue_status) END, NULL),
+    (q.queue_status IN ('READY', 'CLAIMED') AND config.enabled IS DISTINCT FROM 1, 'SCHEDULED', 'its item type is switched off', NULL),
     (q.queue_status IN ('READY', 'CLAIMED'), 'SCHEDULED', q.last_error, q.scheduled_exec_time),
     -- What somebody has cancelled or skipped (FAILED) was decided about.
     (CASE WHEN q.queue_status = 'DEAD_LETTER' AND q.exec_outbox_id IS NOT NULL THEN exec_is_in_doubt(q.exec_outbox_id) END,

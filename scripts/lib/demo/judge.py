@@ -21,6 +21,8 @@ REFUSALS = {429, 500, 502, 503, 504}
 class Job:
     """What the database says of one instruction."""
 
+    __slots__ = ("id", "created_ms", "status", "attempts")
+
     def __init__(self, job_id, created_ms, status):
         self.id = job_id
         self.created_ms = created_ms

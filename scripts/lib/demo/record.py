@@ -3,6 +3,9 @@
 import json
 import os
 import subprocess
+import sys
+import tempfile
+import threading
 
 from .judge import Job
 
@@ -22,13 +25,35 @@ class Unreadable(Exception):
     """psql could not say; its own words follow."""
 
 
-def _psql(url, sql):
+def _words(url, sql, *settings):
     program = os.path.join(os.environ["RAILYARD_PG_BIN"], "psql")
-    done = subprocess.run([program, "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-c", sql, url],
+    return [program, "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", *settings, "-c", sql, url]
+
+
+def _psql(url, sql):
+    done = subprocess.run(_words(url, sql),
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     if done.returncode != 0:
         raise Unreadable(f"psql: {done.stderr.strip()}")
     return done.stdout
+
+
+def _lines(url, sql):
+    """Line by line as they come, for what is as long as the feed: neither side keeps all of it."""
+    with tempfile.TemporaryFile("w+") as said, subprocess.Popen(
+            _words(url, sql.strip(), "-v", "FETCH_COUNT=10000"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=said, text=True) as psql:
+        patience = threading.Timer(PATIENCE_S, psql.kill)
+        patience.start()
+        try:
+            yield from psql.stdout
+        finally:
+            patience.cancel()
+            # Whoever does not want the rest does not wait for it.
+            psql.stdout.close()
+        if psql.wait() != 0:
+            said.seek(0)
+            raise Unreadable(f"psql: {said.read().strip() or f'not within {PATIENCE_S} s'}")
 
 
 def rows(url, sql):
@@ -66,8 +91,9 @@ def completed(url):
 def jobs(url):
     """{instruction: Job} of everything on record."""
     by_id, out = {}, {}
-    for job_id, instruction, created_ms, status in map(json.loads, _psql(url, JOBS).splitlines()):
-        by_id[job_id] = out[instruction] = Job(job_id, created_ms, status)
-    for job_id, number, state, code in map(json.loads, _psql(url, ATTEMPTS).splitlines()):
-        by_id[job_id].attempts[number] = (state, code)
+    for job_id, instruction, created_ms, status in map(json.loads, _lines(url, JOBS)):
+        job_id = sys.intern(job_id)
+        by_id[job_id] = out[sys.intern(instruction)] = Job(job_id, created_ms, status and sys.intern(status))
+    for job_id, number, state, code in map(json.loads, _lines(url, ATTEMPTS)):
+        by_id[job_id].attempts[number] = (sys.intern(state), code and sys.intern(code))
     return out

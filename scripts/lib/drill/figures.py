@@ -11,12 +11,18 @@ def statuses(url):
 
 
 def batches(url):
-    """[(claimed items that were handed over, items that were put back)] of each batch"""
-    sql = """
-    SELECT json_build_array(count(*) FILTER (WHERE action = 'DISPATCHED'),
-      coalesce(max(substring(detail FROM 'put back ([0-9]+)')::int) FILTER (WHERE action = 'BATCH_COMPLETE'), 0))
-    FROM dispatch_audit_log WHERE batch_id LIKE 'BATCH-%' GROUP BY batch_id"""
+    """[(claimed items: handed over, failed and put back; of these, put back)] of each batch"""
+    sql = r"""
+    SELECT json_build_array(max(n[1]::int + n[2]::int + n[3]::int), max(n[3]::int)) FROM (
+      SELECT batch_id, regexp_match(detail, '^dispatched (\d+), failed (\d+), put back (\d+)') AS n
+      FROM dispatch_audit_log WHERE batch_id LIKE 'BATCH-%' AND action = 'BATCH_COMPLETE') b
+    WHERE n IS NOT NULL GROUP BY batch_id"""
     return record.rows(url, sql)
+
+
+def analyze(url):
+    """What has been filled within minutes is joined by plans for what it is now."""
+    record.rows(url, "ANALYZE payment, payment_exec_queue, dispatch_job, dispatch_job_outcome, payment_outbox_attempt_archive")
 
 
 def recovered(url):
@@ -50,4 +56,3 @@ def left_over(url):
     sql = """SELECT (SELECT count(*) FROM payment_exec_context) + (SELECT count(*) FROM exec_step)
       + (SELECT count(*) FROM payment_outbox_pending) + (SELECT count(*) FROM in_flight) + (SELECT count(*) FROM scheduled_job)"""
     return record.rows(url, sql)[0]
-

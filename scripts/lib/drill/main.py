@@ -15,7 +15,7 @@ from demo.judge import Bounds, judge
 from demo.processes import Gone, Processes
 from demo.watch import Receiver, teller, wait_until
 
-from . import feed, figures
+from . import feed, figures, receipts, switch
 from .stand import Stand
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -27,7 +27,13 @@ STALLED_S = 180
 OFF_S, CYCLE_S = 4, 3
 # At these shares of the deliveries.
 KILLS, SWITCH = (0.2, 0.6), 0.4
-KEPT = ("instruction", "group", "at_ms", "first_ns", "since_ns", "job", "attempt", "receipt", "answer", "accepted")
+# A receiver that runs later than this with half of what it reads says nothing about what came together.
+ERROR_MS_MAX = 250
+
+
+def ahead_s(payments):
+    """Until the instant, where nobody says: time to accept at 800 a second, and to start with."""
+    return 30 + payments // 800
 
 
 class Watch:
@@ -35,17 +41,23 @@ class Watch:
 
     def __init__(self, stand, receiver, tell, payments, instant):
         self.stand, self.receiver, self.tell, self.payments, self.instant = stand, receiver, tell, payments, instant
-        self.every_s = max(0.5, payments / 200_000)
+        # Each look counts the whole queue, which must not be what the machine is busy with.
+        self.every_s = max(0.5, payments / 100_000)
         self.ready = None
         self.grown = 0
         self.most = {"CLAIMED": 0, "DISPATCHED": 0}
         self.problems = []
+        self.thrown = None
         self.last = ((0, 0), time.monotonic())
 
     def look(self, note=""):
         """How many are accepted by the receiver; the queue's figures are kept."""
         time.sleep(self.every_s)
-        report = self.receiver.report()
+        try:
+            report = self.receiver.report()
+        except OSError:
+            # Too busy to answer: nothing has moved that anybody knows of.
+            return self._stalled_or(self.last[0])[0]
         if report["signature_failures"] or report["order_violations"]:
             raise Gone(f"the receiver found fault with a request: {report['samples'][0]}")
         now = figures.statuses(self.stand.database_url)
@@ -56,12 +68,15 @@ class Watch:
         for status, most in self.most.items():
             self.most[status] = max(most, now.get(status, 0))
         self.tell.progress(report["accepted"], self.payments, note or f"READY {ready}")
-        state = (report["accepted"], ready)
+        return self._stalled_or((report["accepted"], ready))[0]
+
+    def _stalled_or(self, state):
+        """The state, unless it has been the same for too long."""
         if state != self.last[0] or datetime.now(timezone.utc) < self.instant:
             self.last = (state, time.monotonic())
         elif time.monotonic() - self.last[1] > STALLED_S:
-            raise TimeoutError(f"nothing has moved for {STALLED_S} s: {report['accepted']} delivered, {now}")
-        return report["accepted"]
+            raise TimeoutError(f"nothing has moved for {STALLED_S} s: {state[0]} delivered, {state[1]} READY")
+        return state
 
     def until(self, share, patience_s):
         least = int(self.payments * share)
@@ -75,8 +90,9 @@ class Watch:
         self.tell.say(f"kill -9 to {node.name} with {self.last[0][0]} of {self.payments} delivered; it is back")
 
     def switch_off_for_a_while(self):
-        """READY stays as it is while the switch is off."""
+        """READY stays as it is while the switch is off; what the receiver saw meanwhile is judged from its log."""
         self.stand.set_dispatch(enabled=False)
+        off_ns = time.monotonic_ns()
         until = time.monotonic() + CYCLE_S
         while time.monotonic() < until:
             self.look("the switch is off")
@@ -86,8 +102,9 @@ class Watch:
             if self.ready != held:
                 self.problems.append(f"READY went from {held} to {self.ready} while the switch was off")
                 held = self.ready
+        self.thrown = switch.Thrown(off_ns, time.monotonic_ns())
         self.stand.set_dispatch(enabled=True)
-        self.tell.say(f"the switch was off for {CYCLE_S + OFF_S} s: {held} stayed READY")
+        self.tell.say(f"the switch was off for {(self.thrown.on_ns - off_ns) / 1e9:.0f} s: {held} stayed READY")
 
     def through(self, patience_s):
         for share, act in sorted([*((kill, self.kill_one) for kill in KILLS), (SWITCH, self.switch_off_for_a_while)],
@@ -95,8 +112,11 @@ class Watch:
             self.until(share, patience_s)
             act()
         self.until(1, patience_s)
-        done = lambda: figures.statuses(self.stand.database_url) == {"COMPLETED": self.payments}  # noqa: E731
-        wait_until(done, self.stand.steady(), STALLED_S, "the last outcomes on record")
+        wait_until(self.is_done, self.stand.steady(), STALLED_S, "the last outcomes on record")
+
+    def is_done(self):
+        time.sleep(self.every_s)
+        return figures.statuses(self.stand.database_url) == {"COMPLETED": self.payments}
 
 
 def accept(stand, payments, debtors, instant, tell):
@@ -113,13 +133,6 @@ def accept(stand, payments, debtors, instant, tell):
             tenth_kb = stand.resident_kb()
         tell.progress(numbers.stop, payments, "accepted")
     return tenth_kb, stand.resident_kb(), time.monotonic() - began
-
-
-def read_receipts(path):
-    with open(path, encoding="utf-8") as log:
-        for line in log:
-            one = json.loads(line)
-            yield {**{key: one.get(key) for key in KEPT}, "order": one["order"] or (), "faults": one["faults"] or ()}
 
 
 def reconcile(stand, payments, accepted):
@@ -147,16 +160,18 @@ def play(options, tell, processes, folder):
     stand.configure(target)
     tell.say(stand.start_nodes())
     stand.command("rate", "set", "payments", "--max-per-window", str(cap), "--window-size-secs", "1")
-    stand.set_dispatch(batchSize=min(cap, 10_000), dispatchIntervalSecs=1, jitterWindowMs=0, preStartBufferMins=0,
+    batch = min(cap, 10_000)
+    stand.set_dispatch(batchSize=batch, dispatchIntervalSecs=1, jitterWindowMs=0, preStartBufferMins=0,
                        staleClaimThresholdMins=1)
-    instant = datetime.now(timezone.utc).replace(microsecond=0) + timedelta(seconds=options.ahead or 20 + payments // 1000)
+    instant = datetime.now(timezone.utc).replace(microsecond=0) + timedelta(seconds=options.ahead or ahead_s(payments))
     at = instant.strftime("%Y-%m-%dT%H:%M:%SZ")
     tell.step(f"{payments} payments of {debtors} debtors for {at}, never more than {cap} calls in a second")
-    for line in stand.command("rate", "forecast", str(payments), "--name", "payments", "--at", at).splitlines():
+    forecast = stand.command("rate", "forecast", str(payments), "--name", "payments", "--at", at)
+    for line in forecast.splitlines():
         tell.say(line)
     tenth_kb, end_kb, seconds = accept(stand, payments, debtors, at, tell)
     tell.say(f"accepted in {seconds:.0f} s, {payments / seconds:.0f} a second; resident {tenth_kb} kB at a tenth, {end_kb} kB at the end")
-    problems = []
+    problems = [] if forecast else ["nothing was forecast"]
     if datetime.now(timezone.utc) > instant:
         problems.append("acceptance took longer than until the instant: give more time with --ahead")
     grown = end_kb / tenth_kb
@@ -175,17 +190,26 @@ def play(options, tell, processes, folder):
     batches, recovered = figures.batches(url), figures.recovered(url)
     put_back = sum(back for _, back in batches)
     largest = max((count for count, _ in batches), default=0)
-    if largest > cap:
-        problems.append(f"a batch of {largest} was handed over; {cap} is its size")
+    if largest > batch:
+        problems.append(f"a batch of {largest} was claimed; {batch} is its size")
     if watch.grown > recovered + put_back:
         problems.append(f"READY grew by {watch.grown}; {recovered} stale claims and {put_back} put back explain less")
     stand.nodes[0].process.stop()
     stand.stop_feeding_side()
-    receipts = list(read_receipts(stand.receipts))
-    of_feed = {feed.name(n): n % debtors for n in range(payments)}
-    report, found = judge(of_feed, receipts, figures.jobs(url), None, len(stand.nodes), Bounds(stand.lease_s(), 30), stand.limit())
-    accepted = {one["instruction"] for one in receipts if one["accepted"]}
+    figures.analyze(url)
+    seen = receipts.read(stand.receipts)
+    of_feed = {sys.intern(feed.name(n)): n % debtors for n in range(payments)}
+    report, found = judge(of_feed, seen, figures.jobs(url), None, len(stand.nodes), Bounds(stand.lease_s(), 30), stand.limit())
+    accepted = {one["instruction"] for one in seen if one["accepted"]}
     problems += [problem for problem in found if not problem.startswith("no node was ended")]
+    if seen and report["rate_error_ms"]["p50"] > ERROR_MS_MAX:
+        problems.append("the receiver ran so late that its log does not show what came together")
+    if watch.thrown is None:
+        problems.append("the switch was never thrown")
+    else:
+        off, found = switch.judge(seen, watch.thrown, cap)
+        report.update(off)
+        problems += found
     problems += [*watch.problems, *reconcile(stand, payments, accepted)]
     report.update(accepted_per_second=round(payments / seconds), resident_growth=round(grown, 2), batches=len(batches),
                   largest_batch=largest, ready_grown=watch.grown, stale_claims=recovered, put_back=put_back,
@@ -194,7 +218,7 @@ def play(options, tell, processes, folder):
 
 
 def print_report(report, problems, seconds, tell):
-    error_ms = report["rate_error_ms"]
+    error_ms = {key: value or 0 for key, value in report["rate_error_ms"].items()}
     for name, value in [
         ("payments", f"{report['messages']} of {report['groups']} debtors, {report['accepted_per_second']} accepted a second"),
         ("resident memory", f"{report['resident_growth']} of that at a tenth, once all were accepted"),
@@ -206,6 +230,8 @@ def print_report(report, problems, seconds, tell):
                               f"{error_ms['p50']:.0f} ms, at worst {error_ms['max']:.0f} ms, taken off"),
         ("batches", f"{report['batches']}, the largest of {report['largest_batch']}; {report['stale_claims']} stale claims, "
                     f"{report['put_back']} put back, READY grew by {report['ready_grown']}"),
+        ("switch", f"off for {report.get('off_s')} s, {report.get('off_started')} started after 400 ms, the last one after "
+                   f"{report.get('off_last_ms')} ms; at most {report.get('on_burst')} in {switch.BURST_MS} ms once it was on again"),
         ("handed over at once", f"{report['most_dispatched']} at most"),
         ("whole run", f"{seconds:.0f} s"),
     ]:

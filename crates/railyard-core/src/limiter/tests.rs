@@ -4,7 +4,7 @@ mod simulation;
 
 use std::time::Duration;
 
-use super::{Ask, ClockWatch, Denial, Grant, Limit, Permit, Row, Unused, grant, take_back};
+use super::{Ask, ClockWatch, DELTA, Denial, Grant, Limit, Permit, Row, Unused, grant, take_back, wait_after_late};
 
 fn limit(starts: u32) -> Limit {
     Limit { starts, window: Duration::from_secs(1) }
@@ -125,4 +125,13 @@ fn a_clock_that_goes_forward_shows_and_one_that_goes_back_is_followed() {
     assert!(watch.answered(ms(1000), ms(1002), 5_900_000), "and forward again");
     assert_eq!(watch.steps(), 2);
     assert_eq!(watch.wait(ms(40_000), ms(1000)), None, "nobody looked for half a minute");
+}
+
+#[test]
+fn one_late_answer_costs_its_own_time_again_and_one_after_the_other_a_second() {
+    let ms = Duration::from_millis;
+    assert_eq!(Permit::of(ms(0), DELTA + ms(1), 0), None, "that late, nothing can be used");
+    assert_eq!(wait_after_late(1, DELTA + ms(1)), DELTA + ms(1));
+    assert_eq!(wait_after_late(2, DELTA + ms(1)), ms(1000));
+    assert_eq!(wait_after_late(1, ms(5000)), ms(1000), "a process that was stopped goes on soon");
 }

@@ -7,6 +7,8 @@
 //! If it dies, its groups die with it and every credit comes back; the Poller finds what is due again, and in-flight
 //! rows are read by the Reaper. A group that fails is not restarted: its row goes back in the same way.
 
+mod rooms;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -20,10 +22,10 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use self::rooms::Rooms;
 use super::group_actor::{self, GroupActor};
 use super::poller;
 use super::settler::answer;
-use crate::call_slots::BUDGETS;
 use crate::context::Context;
 use crate::metrics::Gauged;
 
@@ -101,11 +103,7 @@ pub(crate) struct State {
     credits: Arc<Semaphore>,
     groups: HashMap<Lane, Entry>,
     lanes_by_actor: HashMap<ActorId, Lane>,
-    /// Working lanes by endpoint, and by budget.
-    working: HashMap<String, usize>,
-    budgets: [usize; BUDGETS],
-    /// There was more due than room for it.
-    starved: bool,
+    rooms: Rooms,
 }
 
 struct Entry {
@@ -116,7 +114,7 @@ struct Entry {
 }
 
 enum Standing {
-    Working { endpoint: String, budget: usize, since: Instant },
+    Working { endpoint: String, kind: usize, since: Instant },
     Resting { since: Instant, cool_until: Option<Instant> },
     Ending,
 }
@@ -130,15 +128,9 @@ impl Actor for GlobalBuffer {
         context.actors.buffer.set(myself.clone());
         myself.send_after(SWEEP, || Msg::Sweep);
         let credits = Arc::new(Semaphore::new(context.options.credits));
-        Ok(State {
-            context,
-            credits,
-            groups: HashMap::new(),
-            lanes_by_actor: HashMap::new(),
-            working: HashMap::new(),
-            budgets: [0; BUDGETS],
-            starved: false,
-        })
+        let places = usize::try_from(context.options.http.endpoint_concurrency).unwrap_or(usize::MAX);
+        let rooms = Rooms::new(context.options.credits, places);
+        Ok(State { context, credits, groups: HashMap::new(), lanes_by_actor: HashMap::new(), rooms })
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
@@ -193,7 +185,9 @@ impl State {
             Ok(0) | Err(_) => None,
             Ok(free) => Arc::clone(&self.credits).try_acquire_many_owned(free).ok(),
         };
-        self.starved |= credits.is_none();
+        if credits.is_none() {
+            self.rooms.starve_all();
+        }
         let now = Instant::now();
         let busy =
             self.groups.iter().filter(|(_, entry)| entry.standing.is_busy(now)).map(|(lane, _)| lane.clone()).collect();
@@ -222,59 +216,38 @@ impl State {
             };
             if self.is_crowded() && !self.groups.contains_key(&hint.lane) {
                 self.end_resting(Duration::ZERO, EVICT_MAX);
-                self.starved = true;
+                self.rooms.starve_all();
                 offered.room_left = false;
                 continue;
             }
+            let kind = self.context.call_slots.budget_of(&head.rail_type);
             if matches!(self.context.endpoints.admit(&head.endpoint), Look::Open { .. }) {
-                self.starved = true;
+                self.rooms.starve(&head.endpoint, kind);
                 continue;
             }
-            let budget = self.context.call_slots.budget_of(&head.rail_type);
-            if !self.has_room(&head.endpoint) || self.budgets[budget] >= self.lanes_per_budget_max() {
-                self.starved = true;
+            if !self.rooms.has(&head.endpoint, kind) {
+                self.rooms.starve(&head.endpoint, kind);
                 offered.room_left = false;
                 continue;
             }
             let Some(credit) = credits.split(1) else {
-                self.starved = true;
+                self.rooms.starve_all();
                 break;
             };
-            offered.found_idle |= self.is_half_empty(&head.endpoint);
+            offered.found_idle |= self.rooms.is_half_empty(&head.endpoint);
             let actor = self.resident(myself, &hint.lane).await?;
-            *self.working.entry(head.endpoint.clone()).or_default() += 1;
-            self.budgets[budget] += 1;
+            self.rooms.take(&head.endpoint, kind);
             if let Some(entry) = self.groups.get_mut(&hint.lane) {
-                entry.standing = Standing::Working { endpoint: head.endpoint.clone(), budget, since: now };
+                entry.standing = Standing::Working { endpoint: head.endpoint.clone(), kind, since: now };
             }
-            if !self.has_room(&head.endpoint) {
-                self.starved = true;
+            if !self.rooms.endpoint_has(&head.endpoint) {
+                self.rooms.starve(&head.endpoint, kind);
                 offered.room_left = false;
             }
             // An actor that has just failed drops the message and with it the credit; its end is on its way to us.
             drop(actor.cast(group_actor::Msg::Hinted(Box::new(hint), head, credit)));
         }
         Ok(offered)
-    }
-
-    /// An endpoint takes several times as many lanes as it has places, so that a place never stands empty and a look
-    /// for more is worth its cost.
-    fn has_room(&self, endpoint: &str) -> bool {
-        self.working.get(endpoint).copied().unwrap_or(0) < self.lanes_per_endpoint_max()
-    }
-
-    fn is_half_empty(&self, endpoint: &str) -> bool {
-        self.working.get(endpoint).copied().unwrap_or(0) * 2 <= self.lanes_per_endpoint_max()
-    }
-
-    fn lanes_per_endpoint_max(&self) -> usize {
-        let places = usize::try_from(self.context.options.http.endpoint_concurrency).unwrap_or(usize::MAX);
-        places.saturating_mul(8).clamp(1, self.context.options.credits.div_ceil(2).max(1))
-    }
-
-    /// A quarter of the credits is always for work of another kind.
-    fn lanes_per_budget_max(&self) -> usize {
-        self.context.options.credits - self.context.options.credits / 4
     }
 
     async fn resident(
@@ -299,8 +272,7 @@ impl State {
         }
         // An actor that failed right after it had said so has been accounted for.
         let Some(entry) = self.groups.get_mut(lane) else { return };
-        let Standing::Working { endpoint, budget, .. } = std::mem::replace(&mut entry.standing, Standing::Ending)
-        else {
+        let Standing::Working { endpoint, kind, .. } = std::mem::replace(&mut entry.standing, Standing::Ending) else {
             return;
         };
         match lane {
@@ -310,9 +282,11 @@ impl State {
                 entry.standing = Standing::Resting { since: now, cool_until: rested.cool.then(|| now + COOLING) };
             }
         }
-        self.free(&endpoint, budget);
-        self.starved |= rested.more;
-        self.wake_if_room(&rested.endpoint, Some(budget));
+        self.rooms.free(&endpoint, kind);
+        if rested.more {
+            self.rooms.starve(&rested.endpoint, kind);
+        }
+        self.wake_if_room(Some((rested.endpoint.as_str(), kind)));
     }
 
     /// Once in a while: should it be looked at in vain again, it cools.
@@ -330,35 +304,24 @@ impl State {
     }
 
     /// There was more than room: look again once enough of it is free, and not for each lane.
-    fn wake_if_room(&mut self, endpoint: &str, budget: Option<usize>) {
-        let most = self.lanes_per_budget_max();
-        let room = self.credits.available_permits() * 4 >= self.context.options.credits
-            && budget.is_none_or(|budget| self.budgets[budget] * 4 <= most * 3);
-        if self.starved && room && self.is_half_empty(endpoint) {
-            self.starved = false;
+    fn wake_if_room(&mut self, rested: Option<(&str, usize)>) {
+        if self.rooms.wakes(rested, self.credits.available_permits()) {
             self.context.wake();
-        }
-    }
-
-    fn free(&mut self, endpoint: &str, budget: usize) {
-        self.budgets[budget] -= 1;
-        if let Some(count) = self.working.get_mut(endpoint) {
-            *count -= 1;
-            if *count == 0 {
-                self.working.remove(endpoint);
-            }
         }
     }
 
     fn ended(&mut self, id: ActorId) {
         let Some(lane) = self.lanes_by_actor.remove(&id) else { return };
-        if let Some(Entry { standing: Standing::Working { endpoint, budget, .. }, .. }) = self.groups.remove(&lane) {
-            self.free(&endpoint, budget);
-        }
         if let Lane::Group(group) = &lane {
             self.context.probes.forget(group);
         }
-        self.wake_if_room("", None);
+        match self.groups.remove(&lane) {
+            Some(Entry { standing: Standing::Working { endpoint, kind, .. }, .. }) => {
+                self.rooms.free(&endpoint, kind);
+                self.wake_if_room(Some((endpoint.as_str(), kind)));
+            }
+            Some(_) | None => self.wake_if_room(None),
+        }
     }
 
     fn sweep(&mut self, myself: &ActorRef<Msg>) {
@@ -382,8 +345,7 @@ impl State {
     }
 
     fn gauge(&self) {
-        let working: usize = self.working.values().sum();
-        self.context.metrics.lanes_busy.set(i64::try_from(working).unwrap_or(i64::MAX));
+        self.context.metrics.lanes_busy.set(i64::try_from(self.rooms.working()).unwrap_or(i64::MAX));
         self.context.metrics.groups.resident(self.groups.len());
     }
 
@@ -395,14 +357,11 @@ impl State {
     }
 
     fn observe(&self) -> Observed {
-        let mut endpoints: Vec<(String, usize)> = self.working.iter().map(|(name, n)| (name.clone(), *n)).collect();
-        endpoints.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
-        endpoints.truncate(20);
         Observed {
-            busy: self.working.values().sum(),
+            busy: self.rooms.working(),
             resident: self.groups.len(),
             credits_free: self.credits.available_permits(),
-            busiest_endpoints: endpoints,
+            busiest_endpoints: self.rooms.busiest(20),
         }
     }
 }

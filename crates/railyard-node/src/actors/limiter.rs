@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
-use railyard_core::limiter::{Ask, Denial, Grant, HORIZON, LEAD, Permit, Unused};
+use railyard_core::limiter::{Ask, Denial, Grant, HORIZON, LEAD, Permit, Unused, wait_after_late};
 use railyard_store::clock::boottime;
 use railyard_store::limiter::Answered;
 use serde::Serialize;
@@ -27,8 +27,6 @@ use crate::limits::{Held, LimitSet};
 
 /// After an error of the database, and before the first answer about its clock.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
-/// A slot that came back too late to be used says that the database is far away: others get their turn.
-const TOO_FAR_WAIT: Duration = Duration::from_secs(1);
 /// A denial that names a moment further away is asked about earlier: a row may have started anew meanwhile.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Nodes that were told of the same moment ask within so long of it, each at a moment of its own, and who has just had
@@ -90,6 +88,8 @@ pub(crate) struct State {
     taken_back: u64,
     /// It has had slots, and leaves the next ones to others until then.
     stands_back: Duration,
+    /// Grants in a row that came too late to be used.
+    late: u32,
     last_denial: Option<Denial>,
 }
 
@@ -110,6 +110,7 @@ impl Actor for Limiter {
             questions: 0,
             taken_back: 0,
             stands_back: Duration::ZERO,
+            late: 0,
             last_denial: None,
         })
     }
@@ -205,7 +206,7 @@ impl State {
                     Duration::ZERO => Duration::ZERO,
                     next => replied + next + SPREAD + SPREAD.mul_f64(rand::random()),
                 };
-                let mut wait = self.stand_back();
+                let mut is_late = false;
                 for slot in 0..i64::from(count) {
                     let unused = Unused { slot_us: first_us + slot * spacing_us, granted_us: now_us };
                     match Permit::of(sent, replied, unused.slot_us - now_us) {
@@ -214,11 +215,12 @@ impl State {
                         Some(permit) => self.give(myself, permit, unused).await,
                         None => {
                             self.take_back(unused).await;
-                            wait = TOO_FAR_WAIT;
+                            is_late = true;
                         }
                     }
                 }
-                wait
+                self.late = if is_late { self.late.saturating_add(1) } else { 0 };
+                if is_late { wait_after_late(self.late, replied.saturating_sub(sent)) } else { self.stand_back() }
             }
             Grant::Denied { now_us, ask_us, why } => {
                 if self.last_denial != Some(why) && why != Denial::Full {

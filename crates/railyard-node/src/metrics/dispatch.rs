@@ -12,6 +12,7 @@ pub(crate) struct DispatchMetrics {
     pub(crate) start_failures: IntCounter,
     pub(crate) stale_recovered: IntCounter,
     pub(crate) dead_letters: IntCounter,
+    pub(crate) batches_halved: IntCounter,
     pub(crate) cycle_seconds: Histogram,
 }
 
@@ -36,6 +37,10 @@ impl DispatchMetrics {
                 "dispatch_dead_letter_total",
                 "scheduled items that were given up before they were handed over",
             )?,
+            batches_halved: counter(
+                "dispatch_batches_halved_total",
+                "batches that the database would not take, after which half as many items are claimed at a time",
+            )?,
             cycle_seconds: Histogram::with_opts(cycle)?,
         };
         for one in [
@@ -44,6 +49,7 @@ impl DispatchMetrics {
             &metrics.start_failures,
             &metrics.stale_recovered,
             &metrics.dead_letters,
+            &metrics.batches_halved,
         ] {
             registry.register(Box::new(one.clone()))?;
         }

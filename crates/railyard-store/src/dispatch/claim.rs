@@ -1,5 +1,6 @@
 //! Items from READY to the outbox.
 
+use railyard_core::NodeId;
 use railyard_core::dispatch::ExecStep;
 use railyard_core::payment::{PaymentStatus, QueueStatus};
 use railyard_core::text::clean_str;
@@ -14,21 +15,28 @@ use crate::holds::{Decision, REASON_CHARS_MAX};
 use crate::row::{count, word};
 use crate::transaction::repeated;
 
-pub(crate) const CLAIM: &str = "SELECT payment_id, context_json::text AS context FROM dispatch_claim($1, $2)";
+pub(crate) const CLAIM: &str = "SELECT payment_id, context_json::text AS context FROM dispatch_claim($1, $2, $3)";
 
 const CLAIMED: &str = "SELECT payment_id, context_json::text AS context FROM dispatch_claimed($1, $2)";
 
 const HAND_OVER: &str = "
-    SELECT dispatched, failed, dead, put_back, lost FROM dispatch_hand_over($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+    SELECT dispatched, failed, dead, put_back, lost, dispatched IS NULL AS fenced FROM dispatch_hand_over(
+      $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 
 const KEEP: &str = "
     UPDATE payment_exec_queue SET claimed_at = clock_timestamp()
     WHERE item_type = $1 AND dispatch_batch_id = $2 AND queue_status = 'CLAIMED'";
 
 const PUT_BACK: &str = "
-    UPDATE payment_exec_queue SET queue_status = 'READY', claimed_at = NULL, dispatch_batch_id = NULL,
-      updated_at = clock_timestamp()
-    WHERE item_type = $1 AND dispatch_batch_id = $2 AND queue_status = 'CLAIMED'";
+    WITH back AS (
+      UPDATE payment_exec_queue SET queue_status = 'READY', claimed_at = NULL, dispatch_batch_id = NULL,
+        updated_at = clock_timestamp()
+      WHERE item_type = $1 AND dispatch_batch_id = $2 AND queue_status = 'CLAIMED'
+      RETURNING 1
+    )
+    INSERT INTO dispatch_audit_log (batch_id, item_type, action, detail)
+    SELECT $2, $1, 'BATCH_COMPLETE', format('dispatched 0, failed 0, put back %s', count(*)) FROM back
+    HAVING count(*) > 0";
 
 /// A batch of items that are CLAIMED.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,12 +95,13 @@ pub fn batch_name() -> String {
     format!("BATCH-{}", Uuid::new_v4())
 }
 
-/// Claims what is due soon, of an enabled type, once under each name. Nothing: no items.
+/// Claims what is due soon, of an enabled type, once under each name: as many items as the configuration says, and no more
+/// than `most`. Nothing: no items.
 ///
 /// # Errors
 /// Errors of the database; [`claimed`] says what was claimed all the same.
-pub async fn claim(store: &Store, item_type: &str, batch: &str) -> Result<Claimed, StoreError> {
-    items(store, CLAIM, item_type, batch).await
+pub async fn claim(store: &Store, item_type: &str, batch: &str, most: u32) -> Result<Claimed, StoreError> {
+    items(store, CLAIM, batch, &[&item_type, &batch, &bounded(most)]).await
 }
 
 /// What was claimed under this name and not handed over, whether or not the claim's answer was heard.
@@ -100,13 +109,22 @@ pub async fn claim(store: &Store, item_type: &str, batch: &str) -> Result<Claime
 /// # Errors
 /// Errors of the database; what was claimed is recovered once it is stale.
 pub async fn claimed(store: &Store, item_type: &str, batch: &str) -> Result<Claimed, StoreError> {
-    items(store, CLAIMED, item_type, batch).await
+    items(store, CLAIMED, batch, &[&item_type, &batch]).await
 }
 
-async fn items(store: &Store, sql: &str, item_type: &str, batch: &str) -> Result<Claimed, StoreError> {
+fn bounded(most: u32) -> i32 {
+    i32::try_from(most).unwrap_or(i32::MAX)
+}
+
+async fn items(
+    store: &Store,
+    sql: &str,
+    batch: &str,
+    parameters: &[&(dyn ToSql + Sync)],
+) -> Result<Claimed, StoreError> {
     let conn = store.work().await?;
     let statement = conn.prepare_cached(sql).await?;
-    let rows = conn.query(&statement, &[&item_type, &batch]).await?;
+    let rows = conn.query(&statement, parameters).await?;
     conn.ok();
     let item = |row: &Row| Ok((row.try_get("payment_id")?, row.try_get("context")?));
     Ok(Claimed { batch: batch.to_owned(), items: rows.iter().map(item).collect::<Result<_, StoreError>>()? })
@@ -124,16 +142,18 @@ impl Claimed {
     }
 }
 
-/// Hands a batch over to the outbox, or says why not, item by item; one transaction.
+/// Hands a batch over to the outbox, or says why not, item by item; one transaction, in which the type's switch stays as it
+/// is. None: the lease of `me` is over, and nothing was done.
 ///
 /// # Errors
 /// Errors of the database; what was not handed over is recovered once it is stale.
 pub async fn hand_over(
     store: &Store,
+    me: NodeId,
     item_type: &str,
     batch: &str,
     orders: &[StartOrder],
-) -> Result<HandedOver, StoreError> {
+) -> Result<Option<HandedOver>, StoreError> {
     let ids: Vec<&str> = orders.iter().map(|(id, _)| id.as_str()).collect();
     let errors: Vec<Option<&str>> = orders.iter().map(|(_, steps)| steps.as_ref().err().map(String::as_str)).collect();
     let steps: Vec<(i32, i16, &ExecStep)> = (1_i32..)
@@ -148,21 +168,24 @@ pub async fn hand_over(
     let payloads: Vec<&[u8]> = steps.iter().map(|(.., step)| step.payload.as_slice()).collect();
     let after: Vec<Option<&str>> =
         steps.iter().map(|(.., step)| step.status_after.map(PaymentStatus::as_str)).collect();
-    let parameters: [&(dyn ToSql + Sync); 11] =
-        [&item_type, &batch, &ids, &errors, &items, &numbers, &names, &rails, &types, &payloads, &after];
+    let parameters: [&(dyn ToSql + Sync); 12] =
+        [&me.0, &item_type, &batch, &ids, &errors, &items, &numbers, &names, &rails, &types, &payloads, &after];
     let parameters = &parameters;
     repeated(|| async move {
         let conn = store.work().await?;
         let statement = conn.prepare_cached(HAND_OVER).await?;
         let row = conn.query_one(&statement, parameters).await?;
         conn.ok();
-        Ok(HandedOver {
+        if row.try_get::<_, bool>("fenced")? {
+            return Ok(None);
+        }
+        Ok(Some(HandedOver {
             dispatched: count(&row, "dispatched")?,
             failed: count(&row, "failed")?,
             dead: count(&row, "dead")?,
             put_back: count(&row, "put_back")?,
             lost: count(&row, "lost")?,
-        })
+        }))
     })
     .await
 }
@@ -178,7 +201,7 @@ pub async fn keep(store: &Store, item_type: &str, batch: &str) -> Result<(), Sto
     Ok(())
 }
 
-/// Gives a batch up without a count: its items are READY for whoever claims next.
+/// Gives a batch up without a count, which is on record: its items are READY for whoever claims next.
 ///
 /// # Errors
 /// Errors of the database.
@@ -190,13 +213,14 @@ pub async fn put_back(store: &Store, item_type: &str, batch: &str) -> Result<(),
 }
 
 /// Brings items back whose dispatcher died with them, and gives up what has failed too often; at most as many of either as
-/// the configuration says.
+/// the configuration says, and no more than `most`.
 ///
 /// # Errors
 /// Errors of the database; nothing was changed.
-pub async fn recover(store: &Store, item_type: &str) -> Result<Recovered, StoreError> {
+pub async fn recover(store: &Store, item_type: &str, most: u32) -> Result<Recovered, StoreError> {
     let conn = store.work().await?;
-    let row = conn.query_one("SELECT recovered, marked, dead FROM dispatch_recover($1)", &[&item_type]).await?;
+    let sql = "SELECT recovered, marked, dead FROM dispatch_recover($1, $2)";
+    let row = conn.query_one(sql, &[&item_type, &bounded(most)]).await?;
     conn.ok();
     Ok(Recovered { recovered: count(&row, "recovered")?, marked: count(&row, "marked")?, dead: count(&row, "dead")? })
 }

@@ -12,7 +12,7 @@ use crate::row::count;
 
 const CONFIG: &str = "
     SELECT item_type, enabled = 1 AS enabled, batch_size, dispatch_interval_secs, exec_workflow_type, exec_task_queue,
-      step_rails
+      step_rails, ARRAY(SELECT r.rail_type FROM rail r) AS rails
     FROM exec_rate_config WHERE item_type = $1";
 
 /// What a cycle goes by. What its statements alone go by (jitter, retries, thresholds) they read themselves.
@@ -37,8 +37,9 @@ pub struct DispatchConfig {
 /// The configuration of a type.
 ///
 /// # Errors
-/// [`StoreError::Unreadable`] that names the type, if it has no row or an executor that this version does not know; errors
-/// of the database.
+/// [`StoreError::Unreadable`] that names the type and the field, if it has no row, an executor that this version does not
+/// know, or a rail that there is not: its items could only fail, one by one, until their retries are spent. Errors of the
+/// database.
 pub async fn config(store: &Store, item_type: &str) -> Result<DispatchConfig, StoreError> {
     let conn = store.work().await?;
     let statement = conn.prepare_cached(CONFIG).await?;
@@ -51,20 +52,29 @@ pub async fn config(store: &Store, item_type: &str) -> Result<DispatchConfig, St
 
 fn read(row: &Row) -> Result<DispatchConfig, StoreError> {
     let item_type: String = row.try_get("item_type")?;
+    let unreadable = |field: &str, what: String| StoreError::Unreadable {
+        detail: format!("exec_rate_config of item type {item_type}: {field} {what}"),
+    };
     let name: &str = row.try_get("exec_workflow_type")?;
-    let executor = Executor::named(name).ok_or_else(|| StoreError::Unreadable {
-        detail: format!("exec_workflow_type {name:?} of item type {item_type} is no executor"),
-    })?;
+    let executor =
+        Executor::named(name).ok_or_else(|| unreadable("exec_workflow_type", format!("{name:?} is no executor")))?;
+    let first_rail: String = row.try_get("exec_task_queue")?;
     let rails: serde_json::Value = row.try_get("step_rails")?;
-    let step_rails = serde_json::from_value(rails).map_err(|_| StoreError::Unreadable {
-        detail: format!("step_rails of item type {item_type} is not an object of strings"),
-    })?;
+    let step_rails: BTreeMap<String, String> = serde_json::from_value(rails)
+        .map_err(|_| unreadable("step_rails", "is not an object of strings".to_owned()))?;
+    let known: Vec<String> = row.try_get("rails")?;
+    let named = std::iter::once(("exec_task_queue", &first_rail)).chain(step_rails.values().map(|r| ("step_rails", r)));
+    for (field, rail) in named {
+        if !known.contains(rail) {
+            return Err(unreadable(field, format!("names {rail:?}, which is no rail")));
+        }
+    }
     Ok(DispatchConfig {
         enabled: row.try_get("enabled")?,
         batch_size: count(row, "batch_size")?,
         interval: Duration::from_secs(u64::from(count(row, "dispatch_interval_secs")?)),
         executor,
-        first_rail: row.try_get("exec_task_queue")?,
+        first_rail,
         step_rails,
         item_type,
     })

@@ -15,7 +15,13 @@ use crate::testing::TestStore;
 mod again;
 mod named;
 mod shown;
+mod switch;
 mod tidy;
+
+/// Who hands over.
+const ME: NodeId = NodeId(Uuid::from_u128(7));
+/// As many as the configuration says.
+const ALL: u32 = u32::MAX;
 
 /// A rail and what goes to it, beside the payments' tests: ready to be claimed at once.
 async fn ready() -> TestStore {
@@ -25,8 +31,9 @@ async fn ready() -> TestStore {
          INSERT INTO rail (rail_type, kind, on_unknown, target_url, credentials_id)
          VALUES ('mail', 'webhook', 'retry', 'https://mail.example/', '{0}');
          UPDATE exec_rate_config SET jitter_window_ms = 0;
-         UPDATE rate_limit_config SET max_per_window = 100000",
-        t.credentials.0
+         UPDATE rate_limit_config SET max_per_window = 100000;
+         INSERT INTO node (node_id, name, lease_until) VALUES ('{1}', 'me', clock_timestamp() + interval '1 hour')",
+        t.credentials.0, ME.0
     );
     t.sql.batch_execute(&sql).await.unwrap();
     t
@@ -71,12 +78,12 @@ fn ids(claimed: &Claimed) -> Vec<&str> {
 }
 
 async fn claimed(t: &TestStore) -> Claimed {
-    claim(&t.store, PAYMENT, &batch_name()).await.unwrap()
+    claim(&t.store, PAYMENT, &batch_name(), ALL).await.unwrap()
 }
 
 async fn handed(t: &TestStore, claimed: &Claimed) -> HandedOver {
     let config = config(&t.store, PAYMENT).await.unwrap();
-    hand_over(&t.store, PAYMENT, &claimed.batch, &claimed.orders(&config)).await.unwrap()
+    hand_over(&t.store, ME, PAYMENT, &claimed.batch, &claimed.orders(&config)).await.unwrap().unwrap()
 }
 
 async fn cycle(t: &TestStore) -> HandedOver {
@@ -122,8 +129,18 @@ async fn s0_07_a_type_without_a_row_is_named_and_others_go_on() {
     let seen: Vec<_> = due.iter().map(|due| (due.item_type.as_str(), due.turn)).collect();
     assert_eq!(seen, [("PAYMENT", true)]);
     assert!(config(&t.store, PAYMENT).await.unwrap().enabled);
-    set(&t, "exec_workflow_type = 'Nobody'").await;
-    assert!(config(&t.store, PAYMENT).await.unwrap_err().to_string().contains("Nobody"));
+    for (change, field, value) in [
+        ("exec_workflow_type = 'Nobody'", "exec_workflow_type", "Nobody"),
+        ("exec_workflow_type = 'PostContext', exec_task_queue = 'nowhere'", "exec_task_queue", "nowhere"),
+        ("exec_task_queue = 'mail', step_rails = '{\"NOTIFY\": \"away\"}'", "step_rails", "away"),
+        ("step_rails = '{\"NOTIFY\": 5}'", "step_rails", "strings"),
+    ] {
+        set(&t, change).await;
+        let said = config(&t.store, PAYMENT).await.unwrap_err().to_string();
+        assert!(said.contains("PAYMENT: ") && said.contains(field) && said.contains(value), "{said}");
+    }
+    set(&t, "step_rails = '{\"NOTIFY\": \"mail\"}'").await;
+    assert_eq!(config(&t.store, PAYMENT).await.unwrap().first_rail, "mail");
 }
 
 #[tokio::test]
@@ -283,7 +300,7 @@ async fn s0_19_a_rail_that_takes_nothing_fails_each_by_itself_and_nothing_overta
             steps.as_mut().unwrap()[0].rail = Some("nowhere".to_owned());
         }
     }
-    let done = hand_over(&t.store, PAYMENT, &batch.batch, &orders).await.unwrap();
+    let done = hand_over(&t.store, ME, PAYMENT, &batch.batch, &orders).await.unwrap().unwrap();
     assert_eq!(done, HandedOver { dispatched: 2, failed: 2, put_back: 1, ..HandedOver::default() });
     for (id, status) in [
         ("a", QueueStatus::Dispatched),
@@ -303,11 +320,11 @@ async fn s0_21_s0_22_s0_23_stale_claims_come_back_a_few_at_a_time() {
     due(&t, &["a", "b", "c", "d"]).await;
     set(&t, "max_stale_recovery_per_cycle = 2, max_dispatch_retries = 2").await;
     let batch = claimed(&t).await;
-    assert_eq!(recover(&t.store, PAYMENT).await.unwrap(), Recovered::default(), "nothing is stale yet");
+    assert_eq!(recover(&t.store, PAYMENT, ALL).await.unwrap(), Recovered::default(), "nothing is stale yet");
     let age = "UPDATE payment_exec_queue SET claimed_at = clock_timestamp() - interval '121 seconds' WHERE queue_status = 'CLAIMED'";
     t.sql.batch_execute(age).await.unwrap();
-    assert_eq!(recover(&t.store, PAYMENT).await.unwrap(), Recovered { recovered: 2, ..Recovered::default() });
-    assert_eq!(recover(&t.store, PAYMENT).await.unwrap(), Recovered { recovered: 2, ..Recovered::default() });
+    assert_eq!(recover(&t.store, PAYMENT, ALL).await.unwrap(), Recovered { recovered: 2, ..Recovered::default() });
+    assert_eq!(recover(&t.store, PAYMENT, ALL).await.unwrap(), Recovered { recovered: 2, ..Recovered::default() });
     assert_eq!(audit(&t, "STALE_RECOVERY").await, 4);
     // The dispatcher was only stopped, and goes on: its claims are not its own any more.
     let lost = handed(&t, &batch).await;
@@ -315,7 +332,7 @@ async fn s0_21_s0_22_s0_23_stale_claims_come_back_a_few_at_a_time() {
     assert_eq!(t.one::<i64>("SELECT count(*) FROM dispatch_job").await, 0);
     claimed(&t).await;
     t.sql.batch_execute(age).await.unwrap();
-    assert_eq!(recover(&t.store, PAYMENT).await.unwrap().dead, 2, "once too often");
+    assert_eq!(recover(&t.store, PAYMENT, ALL).await.unwrap().dead, 2, "once too often");
 }
 
 #[tokio::test]
@@ -328,7 +345,7 @@ async fn s0_22_a_stale_claim_whose_run_exists_is_marked_and_not_run_again() {
                   UPDATE payment_exec_queue SET queue_status = 'CLAIMED', claimed_at = clock_timestamp() - interval '1 hour', exec_outbox_id = NULL;
                   SET session_replication_role = origin";
     t.sql.batch_execute(forget).await.unwrap();
-    assert_eq!(recover(&t.store, PAYMENT).await.unwrap(), Recovered { marked: 1, ..Recovered::default() });
+    assert_eq!(recover(&t.store, PAYMENT, ALL).await.unwrap(), Recovered { marked: 1, ..Recovered::default() });
     assert_eq!((row(&t, "a").await.queue_status, job(&t, "a").await), (QueueStatus::Dispatched, first));
 }
 
@@ -474,7 +491,7 @@ async fn s0_41_huge_errors_are_cut() {
     due(&t, &["a"]).await;
     let batch = claimed(&t).await;
     let orders = [("a".to_owned(), Err("x".repeat(100_000)))];
-    assert_eq!(hand_over(&t.store, PAYMENT, &batch.batch, &orders).await.unwrap().failed, 1);
+    assert_eq!(hand_over(&t.store, ME, PAYMENT, &batch.batch, &orders).await.unwrap().unwrap().failed, 1);
     assert_eq!(row(&t, "a").await.last_error.unwrap().len(), 4000);
     assert_eq!(t.one::<i32>("SELECT max(length(detail)) FROM dispatch_audit_log").await, 500);
 }
@@ -489,10 +506,10 @@ async fn s0_35_another_type_is_a_row_and_its_switch_is_its_own() {
                    UPDATE exec_rate_config SET enabled = 0 WHERE item_type = 'PAYMENT'";
     t.sql.batch_execute(invoice).await.unwrap();
     assert!(claimed(&t).await.items.is_empty());
-    let batch = claim(&t.store, "INVOICE", &batch_name()).await.unwrap();
+    let batch = claim(&t.store, "INVOICE", &batch_name(), ALL).await.unwrap();
     let config = config(&t.store, "INVOICE").await.unwrap();
-    let done = hand_over(&t.store, "INVOICE", &batch.batch, &batch.orders(&config)).await.unwrap();
-    assert_eq!(done.dispatched, 1);
+    let done = hand_over(&t.store, ME, "INVOICE", &batch.batch, &batch.orders(&config)).await.unwrap();
+    assert_eq!(done.unwrap().dispatched, 1);
     let job: Uuid = t.one("SELECT exec_outbox_id FROM payment_exec_queue WHERE item_type = 'INVOICE'").await;
     let payload: Vec<u8> =
         t.sql.query_one("SELECT payload FROM dispatch_job WHERE outbox_id = $1", &[&job]).await.unwrap().get(0);

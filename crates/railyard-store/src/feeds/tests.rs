@@ -1,7 +1,7 @@
 //! Feeds and their reconciliation against a database: every place that a payment can be in, and everything that can be lost.
 
-use railyard_core::OutboxId;
 use railyard_core::payment::{Payment, PaymentRequest};
+use railyard_core::{NodeId, OutboxId};
 use uuid::Uuid;
 
 use super::*;
@@ -79,9 +79,13 @@ async fn accepted_lines(t: &TestStore, payments: &[Payment]) {
 /// All that are due go to the outbox.
 async fn hand_over(t: &TestStore) {
     t.sql.batch_execute("UPDATE payment_exec_queue SET scheduled_exec_time = least(scheduled_exec_time, clock_timestamp()) WHERE queue_status = 'READY'").await.unwrap();
-    let claimed = dispatch::claim(&t.store, PAYMENT, &dispatch::batch_name()).await.unwrap();
+    let me = NodeId(Uuid::new_v4());
+    let node = "INSERT INTO node (node_id, name, lease_until) VALUES ($1, 'n', clock_timestamp() + interval '1 hour')";
+    t.sql.execute(node, &[&me.0]).await.unwrap();
+    let claimed = dispatch::claim(&t.store, PAYMENT, &dispatch::batch_name(), u32::MAX).await.unwrap();
     let config = dispatch::config(&t.store, PAYMENT).await.unwrap();
-    dispatch::hand_over(&t.store, PAYMENT, &claimed.batch, &claimed.orders(&config)).await.unwrap();
+    let done = dispatch::hand_over(&t.store, me, PAYMENT, &claimed.batch, &claimed.orders(&config)).await.unwrap();
+    assert!(done.is_some());
 }
 
 async fn job(t: &TestStore, id: &str) -> OutboxId {
@@ -330,4 +334,17 @@ async fn a_feed_is_not_dropped_under_lines_that_are_recorded() {
     other.batch_execute("COMMIT").await.unwrap();
     assert_eq!(drop_old(&t.store, 10).await.unwrap(), 0);
     assert_eq!(t.one::<i64>("SELECT count(*) FROM payment_feed_line").await, 1);
+}
+
+#[tokio::test]
+async fn what_waits_for_a_switch_says_so_and_not_that_its_slot_will_do() {
+    let t = ready().await;
+    open(&t.store, new(1)).await.unwrap();
+    accepted_lines(&t, &[payment("a", 0, "1.10", "EUR")]).await;
+    let on = payments::get(&t.store, "a").await.unwrap().unwrap();
+    assert_eq!((on.standing, on.reason, on.until.is_some()), (Standing::Scheduled, None, true));
+    t.sql.batch_execute("UPDATE exec_rate_config SET enabled = 0").await.unwrap();
+    let off = payments::get(&t.store, "a").await.unwrap().unwrap();
+    assert_eq!((off.standing, off.until), (Standing::Scheduled, None));
+    assert_eq!(off.reason.unwrap(), "its item type is switched off");
 }

@@ -169,7 +169,7 @@ async fn s0_17_a_key_of_somebody_elses_job_is_no_start() {
     claimed(&t).await;
     let age = "UPDATE payment_exec_queue SET claimed_at = clock_timestamp() - interval '1 hour'";
     t.sql.batch_execute(age).await.unwrap();
-    assert_eq!(recover(&t.store, PAYMENT).await.unwrap(), Recovered { dead: 1, ..Recovered::default() });
+    assert_eq!(recover(&t.store, PAYMENT, ALL).await.unwrap(), Recovered { dead: 1, ..Recovered::default() });
     // A new run has a key of its own.
     assert_eq!(requeued(&t, "a").await, Requeue::Done);
     assert_eq!(cycle(&t).await.dispatched, 1);
@@ -183,7 +183,7 @@ async fn s0_20_fewer_retries_than_were_spent_give_up_and_bar_nobody() {
     due(&t, &["a", "d"]).await;
     t.sql.batch_execute("UPDATE payment_exec_queue SET retry_count = 3 WHERE payment_id = 'a'").await.unwrap();
     set(&t, "max_dispatch_retries = 2").await;
-    assert_eq!(recover(&t.store, PAYMENT).await.unwrap(), Recovered { dead: 1, ..Recovered::default() });
+    assert_eq!(recover(&t.store, PAYMENT, ALL).await.unwrap(), Recovered { dead: 1, ..Recovered::default() });
     assert_eq!(row(&t, "a").await.queue_status, QueueStatus::DeadLetter);
     assert_eq!(cycle(&t).await, HandedOver { dispatched: 1, ..HandedOver::default() });
     assert_eq!(row(&t, "d").await.queue_status, QueueStatus::Dispatched);
@@ -248,7 +248,7 @@ async fn s0_40_a_batch_that_waits_for_the_database_is_kept_or_goes_back_without_
     let age = "UPDATE payment_exec_queue SET claimed_at = clock_timestamp() - interval '1 hour'";
     t.sql.batch_execute(age).await.unwrap();
     keep(&t.store, PAYMENT, &batch.batch).await.unwrap();
-    assert_eq!(recover(&t.store, PAYMENT).await.unwrap(), Recovered::default());
+    assert_eq!(recover(&t.store, PAYMENT, ALL).await.unwrap(), Recovered::default());
     put_back(&t.store, PAYMENT, &batch.batch).await.unwrap();
     assert_eq!((row(&t, "a").await.queue_status, row(&t, "a").await.retry_count), (QueueStatus::Ready, 0));
     assert_eq!(handed(&t, &batch).await, HandedOver { lost: 1, ..HandedOver::default() });

@@ -44,7 +44,7 @@ async fn s0_40_a_claim_whose_answer_was_lost_is_found_by_its_name() {
     assert_eq!((found.items.len(), found.batch.as_str()), (2, name.as_str()));
     assert!(found.items.iter().all(|(_, context)| context.is_some()));
     due(&t, &["c"]).await;
-    assert!(claim(&t.store, PAYMENT, &name).await.unwrap().items.is_empty(), "a name claims once");
+    assert!(claim(&t.store, PAYMENT, &name, ALL).await.unwrap().items.is_empty(), "a name claims once");
     assert_eq!(handed(&t, &found).await, HandedOver { dispatched: 2, ..HandedOver::default() });
     assert!(super::super::claimed(&t.store, PAYMENT, &name).await.unwrap().items.is_empty());
     assert_eq!(t.one::<i64>("SELECT sum(retry_count) FROM payment_exec_queue").await, 0);
@@ -57,7 +57,7 @@ async fn s0_28_what_is_not_claimed_any_more_is_left_as_it_is_and_that_is_on_reco
     let old = claimed(&t).await;
     let age = "UPDATE payment_exec_queue SET claimed_at = clock_timestamp() - interval '1 hour'";
     t.sql.batch_execute(age).await.unwrap();
-    assert_eq!(recover(&t.store, PAYMENT).await.unwrap().recovered, 1);
+    assert_eq!(recover(&t.store, PAYMENT, ALL).await.unwrap().recovered, 1);
     let new = claimed(&t).await;
     let whole = "SELECT q::text FROM payment_exec_queue q";
     for dispatched in [0, 1] {
@@ -82,7 +82,7 @@ async fn s0_31_what_dispatchers_did_is_on_record_and_stays() {
     claimed(&t).await;
     let age = "UPDATE payment_exec_queue SET claimed_at = clock_timestamp() - interval '1 hour'";
     t.sql.batch_execute(age).await.unwrap();
-    recover(&t.store, PAYMENT).await.unwrap();
+    recover(&t.store, PAYMENT, ALL).await.unwrap();
     let log = "SELECT payment_id, action, status_before, status_after, detail FROM dispatch_audit_log ORDER BY action, payment_id";
     let rows = t.sql.query(log, &[]).await.unwrap();
     let seen: Vec<String> = rows
