@@ -16,10 +16,10 @@ async fn invoices(t: &TestStore, count: i32, jitter_ms: i32) {
 
 /// How many milliseconds behind its time each starts. The batch's name is fixed, and so are these.
 async fn delays(t: &TestStore, batch: &str) -> Vec<i64> {
-    let batch = claim(&t.store, "INVOICE", batch).await.unwrap();
+    let batch = claim(&t.store, "INVOICE", batch, ALL).await.unwrap();
     let config = config(&t.store, "INVOICE").await.unwrap();
-    let done = hand_over(&t.store, "INVOICE", &batch.batch, &batch.orders(&config)).await.unwrap();
-    assert_eq!(usize::try_from(done.dispatched).unwrap(), batch.items.len());
+    let done = hand_over(&t.store, ME, "INVOICE", &batch.batch, &batch.orders(&config)).await.unwrap();
+    assert_eq!(usize::try_from(done.unwrap().dispatched).unwrap(), batch.items.len());
     let sql = "SELECT array_agg((extract(epoch FROM exec_start_at - scheduled_exec_time) * 1000)::bigint)
                FROM payment_exec_queue WHERE item_type = 'INVOICE'";
     t.one(sql).await
