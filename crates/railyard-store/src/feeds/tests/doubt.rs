@@ -6,6 +6,9 @@ use super::*;
 use crate::holds::Decision;
 use crate::payments::{Filter, Page};
 
+/// An attempt: its state, its code and its text.
+type Tried = (&'static str, &'static str, &'static str);
+
 /// An attempt as it stands on record, in its order. `None` for the code of one that was healed: it has no end either.
 async fn attempt(t: &TestStore, job: OutboxId, number: i32, state: &str, said: Option<(&str, &str)>, late: bool) {
     let sql = "
@@ -32,10 +35,9 @@ const CEILING: &str = "RETRY_CEILING_EXCEEDED";
 async fn a_payment_that_was_given_up_without_an_answer_is_in_doubt() {
     let t = ready().await;
     open(&t.store, new(7)).await.unwrap();
-    // Attempts: state, code, text.
     let lost = ("RETRYABLE", "DISPATCH_TIMEOUT", "no answer");
     let down = ("RETRYABLE", "HTTP_500", "the receiver answered 500");
-    let cases: [(&str, &[(&str, &str, &str)], Standing); 7] = [
+    let cases: [(&str, &[Tried], Standing); 7] = [
         ("timeout", &[down, ("FAILED", CEILING, "DISPATCH_TIMEOUT: no answer")], Standing::InDoubt),
         ("reset", &[("FAILED", CEILING, "CONNECTION_RESET: gone")], Standing::InDoubt),
         // Nothing was sent the last time: the answer that is missing is an earlier one's.
