@@ -1,8 +1,10 @@
 //! What is left over, a page at a time: contexts without an item, and items whose retention is over.
 
-use crate::connect::Store;
+use crate::connect::{Conn, Store};
 use crate::error::StoreError;
+use crate::rails::LOCK_SWITCHES;
 use crate::row::count;
+use crate::transaction::{begin, end};
 
 /// Contexts of one page.
 const PAGE: u32 = 2000;
@@ -10,12 +12,13 @@ const PAGE: u32 = 2000;
 const DROP_MAX: u32 = 1000;
 
 /// A rail that a type began with before, once no item has a step there any more. An hour later: a batch may be on its way
-/// that was prepared with the rail as it was.
+/// that was prepared with the rail as it was. Not while the type is off: the rail stands still by it, and goes on with it.
 const FORGET_RAILS: &str = "
     DELETE FROM exec_former_rail f
     WHERE f.since < clock_timestamp() - interval '1 hour'
       AND NOT EXISTS (SELECT 1 FROM exec_step s
-                      WHERE s.item_type = f.item_type AND s.step_no = 1 AND s.rail_type = f.rail_type)";
+                      WHERE s.item_type = f.item_type AND s.step_no = 1 AND s.rail_type = f.rail_type)
+      AND NOT EXISTS (SELECT 1 FROM exec_rate_config c WHERE c.item_type = f.item_type AND c.enabled = 0)";
 
 /// How far a sweep through the contexts has come; it begins with the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,9 +56,9 @@ pub async fn sweep_contexts(store: &Store, sweep: &mut Sweep) -> Result<u32, Sto
 pub async fn drop_completed(store: &Store, days: i32) -> Result<u64, StoreError> {
     let most = i32::try_from(DROP_MAX).unwrap_or(i32::MAX);
     let mut dropped = 0;
-    let conn = store.work().await?;
-    conn.execute(FORGET_RAILS, &[]).await?;
-    conn.ok();
+    let conn = begin(store, "").await?;
+    let result = forget_rails(&conn).await;
+    end(conn, result).await?;
     loop {
         // Little by little, so that nobody waits for long.
         let conn = store.work().await?;
@@ -67,4 +70,11 @@ pub async fn drop_completed(store: &Store, days: i32) -> Result<u64, StoreError>
             return Ok(dropped);
         }
     }
+}
+
+/// After the lock, so that no switch is thrown between the look and the end.
+async fn forget_rails(conn: &Conn) -> Result<(), StoreError> {
+    conn.execute(LOCK_SWITCHES, &[]).await?;
+    conn.execute(FORGET_RAILS, &[]).await?;
+    Ok(())
 }

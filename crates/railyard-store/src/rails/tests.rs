@@ -130,13 +130,23 @@ async fn a_type_stops_the_rail_that_it_began_with_before() {
     assert_eq!((is_paused(&t, old).await, is_paused(&t, "bank").await), (false, false));
     // A batch that was prepared before may still come; what is there already stays its concern for as long as it is there.
     let age = "UPDATE exec_former_rail SET since = since - interval '2 hours'";
-    for (change, kept) in [("", true), (age, true), ("DELETE FROM exec_step", false)] {
+    let forget = async || crate::payments::drop_completed(&t.store, 400).await.unwrap();
+    for change in ["", age] {
         t.sql.batch_execute(change).await.unwrap();
-        crate::payments::drop_completed(&t.store, 400).await.unwrap();
+        forget().await;
         set("enabled = 0").await;
-        assert_eq!((is_paused(&t, old).await, is_paused(&t, "bank").await), (kept, true), "{change}");
+        assert_eq!((is_paused(&t, old).await, is_paused(&t, "bank").await), (true, true), "{change}");
         set("enabled = 1").await;
     }
+    // The last one ends while the type is off: the old rail goes on with it all the same, and only then is let go.
+    set("enabled = 0").await;
+    t.sql.batch_execute("DELETE FROM exec_step").await.unwrap();
+    forget().await;
+    set("enabled = 1").await;
+    assert_eq!((is_paused(&t, old).await, is_paused(&t, "bank").await), (false, false));
+    forget().await;
+    set("enabled = 0").await;
+    assert_eq!((is_paused(&t, old).await, is_paused(&t, "bank").await), (false, true));
 }
 
 /// Two rails, each a type's: switched by SQL, one type after the other, while a person switches one over HTTP and another
